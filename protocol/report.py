@@ -104,6 +104,23 @@ class EarlyBytes(msgspec.Struct, frozen=True):
     disk: int
 
 
+class ErrorPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The place of an error, as far as it is known. ``setting``: the name of the setting that decides."""
+
+    stage: str | None = None
+    partition: int | None = None  # of the stage: with it, the task
+    topic: str | None = None
+    topic_partition: TopicPartition | None = None
+    offset: int | None = None
+    checkpoint_id: int | None = None
+    setting: str | None = None
+
+    @property
+    def task(self) -> str | None:
+        """The name of the task, None: it is not known, or there is none."""
+        return None if self.stage is None or self.partition is None else f"{self.stage}-{self.partition}"
+
+
 class TaskEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The end of one task while the others of its worker went on.
 
@@ -116,6 +133,7 @@ class TaskEnd(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     restart_ms: int | None
     at_ms: int
+    place: ErrorPlace = ErrorPlace()
 
 
 class TaskMeasures(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,28 +260,10 @@ class WorkerMeasures(msgspec.Struct, frozen=True, kw_only=True):
     ahead_ms: int | None = None
 
 
-class ErrorPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The place of an error, as far as it is known. ``setting``: the name of the setting that decides."""
-
-    stage: str | None = None
-    partition: int | None = None  # of the stage: with it, the task
-    topic: str | None = None
-    topic_partition: TopicPartition | None = None
-    offset: int | None = None
-    checkpoint_id: int | None = None
-    setting: str | None = None
-
-    @property
-    def task(self) -> str | None:
-        """The name of the task, None: it is not known, or there is none."""
-        return None if self.stage is None or self.partition is None else f"{self.stage}-{self.partition}"
-
-
 class EndReport(msgspec.Struct, frozen=True, kw_only=True):
     """The error that ends a process, in its last report.
 
-    ``text``: for a person. ``code``: of a halt, "" if it is none. ``traceback``: of the user's code, "" if none of it
-    has failed.
+    ``text``: for a person. ``code``: of a halt, "" if it is none. ``traceback``: of the user's code, or "".
     """
 
     reason: Reason

@@ -22,8 +22,8 @@ from grete.monitor.bounded_connection import ACCEPTED_MAX, BoundedConnection
 from grete.monitor.health import Pulse, not_ready
 from grete.monitor.job_view import Ended, JobView
 from grete.monitor.metrics import JobMetrics
-from grete.monitor.page.causes import findings_of
 from grete.monitor.page.page import HostGuard, Page
+from grete.monitor.page.problems import Problems
 
 _JSON = "application/json"
 _STARTS_S_MAX = 10.0  # of a thread that binds nothing: milliseconds on an idle machine
@@ -86,7 +86,8 @@ class Monitor:
         view = self._view
         if view is None:
             return _answer(None, ok=True)
-        return _answer(msgspec.to_builtins(view) | {"findings": findings_of(view)}, ok=True)
+        problems = Problems() if self.page is None else self.page.problems
+        return _answer(msgspec.to_builtins(view) | {"findings": problems.now(view)}, ok=True)
 
 
 def _answer(value: object, *, ok: bool) -> Response:

@@ -16,6 +16,7 @@ from grete.monitor.health import not_ready
 from grete.monitor.job_view import JobView, WorkerView
 from grete.monitor.page.busy import WINDOW_S, Busy
 from grete.monitor.page.causes import findings_of
+from grete.monitor.page.problems import Problems
 from grete.protocol.report import DropCounts
 from tests.monitor.test_server import get
 from tests.monitor.views import view
@@ -127,6 +128,9 @@ def test_a_broken_job_is_found_out(name: str, tmp_path: Path, browser: Browser) 
         text = browser.shows(f"{expected.where}: {expected.what}", expected.value, f"What to do: {finding['remedy']}")
         assert [each for each in TOLD if TOLD[each].what in text] == [name]
         assert get(scene.url, "/livez")[0] == 200
+        if name == "poisoned_record":
+            browser.find(".finding a").click()
+            browser.shows("Partition 0 of 1", "euros")
         if scene.mend is not None:
             scene.mend()
             scene.until(lambda: not scene.status()["findings"])
@@ -146,7 +150,13 @@ def test_several_workers_that_halt_are_served_until_a_person_ends_it(tmp_path: P
         scene.until(lambda: [worker["halted"] for worker in scene.status()["workers"]] == [True] * 3)
         screen = scene.directory / "screen.txt"
         scene.until(lambda: "still served, until Ctrl-C" in screen.read_text())
-        assert [each["value"].count("switch it on") for each in scene.status()["findings"]] == [1] * 3
+        (found,) = scene.status()["findings"]
+        assert (found["places"], found["where"]) == (
+            ["worker 0", "worker 1", "worker 2"],
+            "worker 0, worker 1, worker 2",
+        )
+        assert [text.count("switch it on") for text in (found["value"], *found["others"])] == [1] * 3
+        assert found["since_ms"] == min(worker["last_end"]["at_ms"] for worker in scene.status()["workers"])
         assert scene.ended(signal.SIGTERM) == ExitCode.HALTED
         assert screen.read_text().count("switch it on") >= 3
 
@@ -170,6 +180,25 @@ def test_a_clock_that_is_wrong_is_named_and_raises_no_alarm(hours: int) -> None:
 def end(reason: Any, **changed: Any) -> WorkerEnd:
     """Return an end of a worker."""
     return WorkerEnd(reason=reason, text="the error", at_ms=AT_MS, **changed)
+
+
+def test_a_problem_of_many_tasks_is_one_and_has_a_time() -> None:
+    """It is the time at which the first of them had it, and it is forgotten when it is over: the next one is new."""
+    well, problems = status(dead_letters=0), Problems()
+    slow = replace(well, sink_trouble="it refuses")
+    tasks = dict.fromkeys([f"add-up-{number}" for number in range(8)], well)
+    problems.take(view(tasks | {"add-up-3": slow}))
+    later = replace(
+        view(tasks | dict.fromkeys(["add-up-3", "add-up-5", "add-up-6", "add-up-7"], slow)), at_ms=AT_MS + 9_000
+    )
+    problems.take(later)
+    (found,) = problems.now(later)
+    assert (found.where, found.since_ms) == ("add-up-3 and 3 more", AT_MS)
+    assert (found.places[1:], found.others[0]) == (("add-up-5", "add-up-6", "add-up-7"), "add-up-5: it refuses")
+    problems.take(replace(view(tasks), at_ms=AT_MS + 11_000))
+    again = replace(later, at_ms=AT_MS + 12_000)
+    problems.take(again)
+    assert problems.now(again)[0].since_ms == AT_MS + 12_000
 
 
 OF_TASK = {

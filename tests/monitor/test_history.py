@@ -9,6 +9,7 @@ from grete.monitor.job_view import JobView
 from grete.monitor.page.history import KEPT_MS, POINT_MS, SAMPLE_MS, Counted, History
 from grete.monitor.page.job_graph import graph_of
 from grete.monitor.page.live import RestoreShown, edge_rates, live
+from grete.monitor.page.problems import Problems
 from grete.protocol.report import InputReport, Portion, TaskReport
 from grete.settings import Settings
 from tests.monitor.views import view
@@ -74,7 +75,7 @@ def test_three_hours_are_kept_and_no_more_and_a_chart_shows_the_worst() -> None:
     assert max(age or 0 for age in second.ages) == 60
     last = at((points + 99) * POINT_MS + 30_000, {"split-0": status(checkpoint_id=AT_MS)})
     history.take(last)
-    dead = next(row for row in live(GRAPH, history, last).tasks if row.name == "count-1")
+    dead = next(row for row in live(GRAPH, history, Problems(), last).tasks if row.name == "count-1")
     assert dead.age_s == 31
 
 
@@ -110,5 +111,5 @@ def test_a_restore_has_the_time_that_it_will_take() -> None:
         shown = at(second * SAMPLE_MS, {"count-0": status(status="starting", restore=Portion(100 * second, 1_000))})
         history.take(shown)
     assert shown is not None
-    row = next(row for row in live(GRAPH, history, shown).tasks if row.name == "count-0")
+    row = next(row for row in live(GRAPH, history, Problems(), shown).tasks if row.name == "count-0")
     assert row.restore == RestoreShown(done=400, end=1_000, left_s=6.0)

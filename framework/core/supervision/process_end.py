@@ -8,7 +8,7 @@ import msgspec
 
 from grete.errors import ExitCode, Halted
 from grete.halts import HaltCode, halt_code
-from grete.protocol.report import EndReport, Reason
+from grete.protocol.report import EndReport, ErrorPlace, Reason
 
 
 class ExitKind(Enum):
@@ -83,6 +83,7 @@ class WorkerEnd(msgspec.Struct, frozen=True, kw_only=True):
     traceback: str = ""
     code: str = ""
     at_ms: int  # since 1970
+    place: ErrorPlace = ErrorPlace()
 
 
 def worker_end(end: ProcessExit, how: str, *, silent: bool) -> WorkerEnd:
@@ -96,6 +97,7 @@ def worker_end(end: ProcessExit, how: str, *, silent: bool) -> WorkerEnd:
         traceback="" if said is None else said.traceback,
         code=said.code if said is not None and end.code == ExitCode.HALTED else "",
         at_ms=end.at_ms,
+        place=ErrorPlace() if said is None else said.place,
     )
 
 

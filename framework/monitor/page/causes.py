@@ -1,6 +1,7 @@
 """Problems of a job, with what to do: found in its workers' last reports, the worst first."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from urllib.parse import urlencode
 
 from grete.clock_text import clock_text
 from grete.core.supervision.process_end import WorkerEnd
@@ -8,7 +9,7 @@ from grete.findings import Finding, Level
 from grete.halts import halt_code
 from grete.monitor.health import keeps_up_s
 from grete.monitor.job_view import JobView, WorkerView
-from grete.protocol.report import Reason, TaskReport
+from grete.protocol.report import ErrorPlace, Reason, TaskReport
 from grete.worker.supervisor.ends import FREE_BYTES_MIN
 
 BLOCKS_MS = 3_000  # in one call of user code, from which on a person is told: a worker's log has it after one
@@ -67,7 +68,14 @@ NAMES_MAX = 5  # of tasks that a finding names
 _TRANSIENT = ("killed", "aborted", "hung", "store corrupted")  # over with the next start, unless it comes again
 
 
-def findings_of(view: JobView) -> list[Finding]:
+class FindingAt(Finding, frozen=True, kw_only=True):
+    """A finding at one place. ``since_ms``: its beginning, None: not known. ``link``: a view of the page, or ""."""
+
+    since_ms: int | None = None
+    link: str = ""
+
+
+def findings_of(view: JobView) -> list[FindingAt]:
     """Return the troubles, errors before warnings; [] if there are none."""
     found = [*_of_log(view), *_of_disk(view), *_of_clocks(view)]
     for worker in view.workers:
@@ -77,23 +85,23 @@ def findings_of(view: JobView) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.level != "error")
 
 
-def _of_log(view: JobView) -> Iterator[Finding]:
+def _of_log(view: JobView) -> Iterator[FindingAt]:
     if view.log_away is not None:
         what, remedy = _ENDS["log away"]
-        yield Finding(level="error", what=what, where=view.job, value=view.log_away, remedy=remedy)
+        yield FindingAt(level="error", what=what, where=view.job, value=view.log_away, remedy=remedy)
 
 
-def _of_disk(view: JobView) -> Iterator[Finding]:
+def _of_disk(view: JobView) -> Iterator[FindingAt]:
     free = view.disk_free_bytes
     if free is not None and free < FREE_BYTES_MIN:
         what, remedy = _ENDS["disk"]
-        yield Finding(level="error", what=what, where=view.job, value=f"{free:,} bytes are free", remedy=remedy)
+        yield FindingAt(level="error", what=what, where=view.job, value=f"{free:,} bytes are free", remedy=remedy)
 
 
-def _of_clocks(view: JobView) -> Iterator[Finding]:
+def _of_clocks(view: JobView) -> Iterator[FindingAt]:
     if abs(view.ahead_ms) >= CLOCKS_MS:
         way = "ahead of" if view.ahead_ms > 0 else "behind"
-        yield Finding(
+        yield FindingAt(
             level="warning",
             what="two clocks differ",
             where=view.job,
@@ -104,10 +112,10 @@ def _of_clocks(view: JobView) -> Iterator[Finding]:
         )
 
 
-def _of_worker(worker: WorkerView) -> Iterator[Finding]:
+def _of_worker(worker: WorkerView) -> Iterator[FindingAt]:
     who, end = f"worker {worker.number}", worker.last_end
     if worker.fenced:
-        yield Finding(
+        yield FindingAt(
             level="error",
             what="another process has the partition",
             where=who,
@@ -118,7 +126,7 @@ def _of_worker(worker: WorkerView) -> Iterator[Finding]:
         yield _of_end(worker, who, end)
 
 
-def _of_silence(view: JobView, worker: WorkerView) -> Iterator[Finding]:
+def _of_silence(view: JobView, worker: WorkerView) -> Iterator[FindingAt]:
     """Yield a worker that says nothing: no thread of its process runs."""
     if not worker.is_silent:
         return
@@ -128,27 +136,31 @@ def _of_silence(view: JobView, worker: WorkerView) -> Iterator[Finding]:
         what = "a worker process says nothing"
         remedy = "look whether its machine has processor and memory for it, or C code holds the interpreter"
     since_ms = view.at_ms - round(worker.silent_s) * 1_000
-    yield Finding(
+    yield FindingAt(
         level="error",
         what=what,
         where=f"worker {worker.number}",
+        since_ms=since_ms,
+        link="tasks",
         value=f"pid {worker.pid}, {_partitions(worker)}: since {_since(since_ms)}{_who_waits(view, worker.tasks)}",
         remedy=f"{remedy}. If it does not go on for liveness_timeout_ms and a quarter, it is ended and started again, "
         "and nothing is lost",
     )
 
 
-def _of_blocked(view: JobView, worker: WorkerView) -> Iterator[Finding]:
+def _of_blocked(view: JobView, worker: WorkerView) -> Iterator[FindingAt]:
     """Yield a call of user code that does not end."""
     blocked = worker.blocked
     if blocked is None or view.at_ms - blocked.since_ms < BLOCKS_MS:
         return
     inner = "" if blocked.inner == blocked.at else f", which is at {blocked.inner}"
     held = worker.tasks if blocked.task is not None else ()
-    yield Finding(
+    yield FindingAt(
         level="error",
         what="your code blocks",
         where=blocked.task or f"worker {worker.number}, its calls",
+        since_ms=blocked.since_ms,
+        link="tasks",
         value=f"{blocked.at}{inner}: since {_since(blocked.since_ms)}{_who_waits(view, held)}",
         remedy="nothing of its worker goes on meanwhile. A call to another system needs a time-out, or is a Call "
         "(docs/guides/calls.md); after liveness_timeout_ms the worker ends, and is started again",
@@ -177,20 +189,46 @@ def _since(at_ms: int) -> str:
     return clock_text(at_ms, utc=True) + " UTC"
 
 
-def _of_end(worker: WorkerView, who: str, end: WorkerEnd) -> Finding:
+def _of_end(worker: WorkerView, who: str, end: WorkerEnd) -> FindingAt:
     if end.reason == "halted":
         code = halt_code(end.code)
         what, remedy = code.title, f"{code.remedy} Safe meanwhile: {code.safe} ({code.page})"
-        return Finding(level="error", what=what, where=who, value=end.text, remedy=remedy, code=end.code)
+        return FindingAt(
+            level="error",
+            what=what,
+            where=who,
+            value=end.text,
+            remedy=remedy,
+            code=end.code,
+            since_ms=end.at_ms,
+            link=_records(end.place),
+        )
     what, remedy = _ENDS[end.reason]
     first = end.reason in _TRANSIENT and worker.crashes < 2
     gave_up = f"given up after {worker.crashes} crashes: " if worker.halted and worker.crashes else ""
     level: Level = "warning" if first else "error"
     named = end.code if worker.halted else ""
-    return Finding(level=level, what=what, where=who, value=gave_up + end.text, remedy=remedy, code=named)
+    return FindingAt(
+        level=level,
+        what=what,
+        where=who,
+        value=gave_up + end.text,
+        remedy=remedy,
+        code=named,
+        since_ms=end.at_ms,
+        link=_records(end.place),
+    )
 
 
-def _of_task_end(task: TaskReport) -> Iterator[Finding]:
+def _records(place: ErrorPlace) -> str:
+    """Return the view of the record at which something has failed, "": it is not known which."""
+    at = place.topic_partition
+    if at is None or place.offset is None:
+        return ""
+    return f"topics?{urlencode({'topic': at.topic, 'partition': at.partition, 'begin': place.offset})}"
+
+
+def _of_task_end(task: TaskReport) -> Iterator[FindingAt]:
     """Yield the trouble of a task that has ended alone, and has not committed since."""
     end = task.end
     if end is None:
@@ -202,13 +240,22 @@ def _of_task_end(task: TaskReport) -> Iterator[Finding]:
         what, remedy = code.title, f"{code.remedy} Safe meanwhile: {code.safe} ({code.page})"
     else:
         what, remedy = _ENDS[end.reason]
-    yield Finding(level="error", what=what, where=task.name, value=end.text, remedy=remedy, code=end.code)
+    yield FindingAt(
+        level="error",
+        what=what,
+        where=task.name,
+        value=end.text,
+        remedy=remedy,
+        code=end.code,
+        since_ms=end.at_ms,
+        link=_records(end.place),
+    )
 
 
-def _of_task(view: JobView, worker: WorkerView, task: TaskReport) -> Iterator[Finding]:
+def _of_task(view: JobView, worker: WorkerView, task: TaskReport) -> Iterator[FindingAt]:
     name, in_line = task.name, "" if worker.measures is None else worker.measures.in_line
     if task.sink_trouble is not None:
-        yield Finding(
+        yield FindingAt(
             level="error",
             what="a sink takes nothing",
             where=name,
@@ -219,15 +266,16 @@ def _of_task(view: JobView, worker: WorkerView, task: TaskReport) -> Iterator[Fi
     elif (share := view.busy.get(name, 0.0)) >= BUSY_SHARE and _holds_up(view, task):
         yield _of_slow(view, task, share, f"; {in_line}" if in_line else "")
     elif task.waits is not None:
-        yield Finding(
+        yield FindingAt(
             level="warning",
             what="a task waits for others",
             where=name,
             value=f"it waits {task.waits}",
+            link="tasks",
             remedy="look at the tasks that it waits for: is their worker running?",
         )
     if failed := task.dropped.failed:
-        yield Finding(
+        yield FindingAt(
             level="warning",
             what="records failed and were dropped",
             where=name,
@@ -235,16 +283,17 @@ def _of_task(view: JobView, worker: WorkerView, task: TaskReport) -> Iterator[Fi
             remedy="repair the code or the input; errors=DeadLetter(Topic(…)) keeps such records",
         )
     if letters := task.measures.dead_letters:
-        yield Finding(
+        yield FindingAt(
             level="warning",
             what="records failed and are dead letters",
             where=name,
             value=f"{letters:,} since the worker started",
+            link="letters",
             remedy="`grete dlq show` has their errors, `grete dlq redrive` sends them again once it is repaired",
         )
 
 
-def _of_slow(view: JobView, task: TaskReport, share: float, line: str) -> Finding:
+def _of_slow(view: JobView, task: TaskReport, share: float, line: str) -> FindingAt:
     """Return a stage that is too slow: because of one key, of one partition, or of all that it does."""
     hot = view.hot_keys(task.name)
     keys = "" if hot is None else f". Keys by time: {_shares(hot.by_time)}; by count: {_shares(hot.by_count)}"
@@ -265,11 +314,12 @@ def _of_slow(view: JobView, task: TaskReport, share: float, line: str) -> Findin
             f"{faster}. More partitions help as far as the keys that it has are parted by them; see whether the "
             "producers place keys evenly"
         )
-    return Finding(
+    return FindingAt(
         level="error",
         what=what,
         where=task.name,
         value=f"its worker spends {share:.0%} of its time with it, and it falls behind{line}{keys}",
+        link=f"tasks?{urlencode({'stage': task.stage})}",
         remedy=remedy,
     )
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from grete.findings import Finding
 from grete.monitor.job_view import Ended, Incident, JobView, StandbyView, WorkerView
-from grete.monitor.page.causes import findings_of
+from grete.monitor.page.causes import FindingAt
 from grete.monitor.page.history import Counted, History
 from grete.monitor.page.job_graph import JobGraph, TaskShown
+from grete.monitor.page.problems import Problem, Problems
 from grete.protocol.report import DropCounts, EarlyBytes, OtherTasks, StandbyState, TaskReport, TaskState
 
 INCIDENTS_SHOWN = 50  # a page of them
@@ -106,11 +106,11 @@ class LivePage(msgspec.Struct, frozen=True, kw_only=True):
     rates: list[float | None]
     gap_s: float | None
     slowest: str | None
-    findings: list[Finding]
+    findings: list[Problem]
     incidents: list[Incident]
 
 
-def live(graph: JobGraph, history: History, view: JobView) -> LivePage:
+def live(graph: JobGraph, history: History, problems: Problems, view: JobView) -> LivePage:
     """Return the contents of the page."""
     workers = {partition: worker for worker in view.workers for partition in worker.partitions}
     hosts = {task.name: worker for worker, task in view.tasks()}
@@ -130,7 +130,7 @@ def live(graph: JobGraph, history: History, view: JobView) -> LivePage:
         rates=edge_rates(graph, history),
         gap_s=None if slowest is None else slowest[0] - min(known)[0],
         slowest=None if slowest is None else slowest[1],
-        findings=[*_of_end(view), *findings_of(view)],
+        findings=problems.now(view, _of_end(view)),
         incidents=incidents[::-1],
     )
 
@@ -245,14 +245,14 @@ def _standby_row(standby: StandbyView) -> StandbyRow:
     )
 
 
-def _of_end(view: JobView) -> list[Finding]:
+def _of_end(view: JobView) -> list[FindingAt]:
     """Return the end of the process that serves, unless one of its workers says so."""
     ended = view.ended
     if ended is None or ended.kind == "stopped" or any(worker.halted for worker in view.workers):
         return []
     what = "the job has halted" if ended.kind == "halted" else "the job has ended with an error"
     remedy = "do what the text says before you start the job again: it goes on from its last checkpoint"
-    return [Finding(level="error", what=what, where=view.job, value=ended.text, remedy=remedy)]
+    return [FindingAt(level="error", what=what, where=view.job, value=ended.text, remedy=remedy)]
 
 
 def _age(row: tuple[float, str]) -> float:

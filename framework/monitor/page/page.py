@@ -25,6 +25,7 @@ from grete.monitor.page.browse import Browse
 from grete.monitor.page.history import History
 from grete.monitor.page.job_graph import JobGraph
 from grete.monitor.page.live import live
+from grete.monitor.page.problems import Problems
 
 TICK_S = 0.5  # between two events to a browser
 CLIENTS_MAX = 32  # that get events; one more is refused
@@ -54,6 +55,7 @@ class Page:
 
     def __init__(self, graph: JobGraph, browse: Browse) -> None:
         self.history = History(graph)
+        self.problems = Problems()
         self._graph, self._browse = graph, browse
         self._view: JobView | None = None
         self._event: tuple[JobView, bytes] | None = None
@@ -65,6 +67,7 @@ class Page:
         """Show this view from now on."""
         self._view = view
         self.history.take(view)
+        self.problems.take(view)
 
     def close(self) -> None:
         """Take no more questions."""
@@ -126,7 +129,7 @@ class Page:
         if view is None:
             return None
         if event is None or event[0] is not view:
-            self._event = event = view, msgspec.json.encode(live(self._graph, self.history, view))
+            self._event = event = view, msgspec.json.encode(live(self._graph, self.history, self.problems, view))
         return event[1]
 
     async def _stored(self, request: Request) -> Response:

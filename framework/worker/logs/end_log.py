@@ -58,7 +58,7 @@ def end_report(error: Exception, tasks: Iterable[TaskWiring]) -> EndReport:
             text = f"crashed by an error that Grete did not foresee: {type(error).__name__}: {error}"
             trace = "".join(traceback.format_exception(error))
     return EndReport(
-        reason=_reason(error, failed), text=text, code=_code(error), traceback=trace or "", place=_place(error, tasks)
+        reason=_reason(error, failed), text=text, code=_code(error), traceback=trace or "", place=place_of(error, tasks)
     )
 
 
@@ -87,7 +87,8 @@ def _code(error: Exception) -> str:
     return "" if not isinstance(error, Halted) or error.code is HaltCode.UNNAMED else str(error.code.value)
 
 
-def _place(error: Exception, tasks: Iterable[TaskWiring]) -> ErrorPlace:
+def place_of(error: Exception, tasks: Iterable[TaskWiring]) -> ErrorPlace:
+    """Return the place of an error; ``tasks``: those that were here."""
     if not isinstance(error, FrameworkError):
         return ErrorPlace()
     task = next((each for each in tasks if each.name == error.task), None)

@@ -14,7 +14,7 @@ from grete.execution.records.user_traceback import user_traceback
 from grete.halts import HaltCode
 from grete.protocol.report import ReadUpTo, TaskEnd, TaskEndReason, TaskReport, TaskState
 from grete.settings import Settings
-from grete.worker.logs.end_log import kind_of
+from grete.worker.logs.end_log import kind_of, place_of
 from grete.worker.process.status import moved, read_up_to, task_report
 
 logger = logging.getLogger("grete")
@@ -100,6 +100,7 @@ class TaskEnds:
             code=str(error.code.value) if isinstance(error, Halted) else "",
             restart_ms=wait_ms,
             at_ms=time.time_ns() // 1_000_000,
+            place=place_of(error, [driver.wiring]),
         )
         self._counts.setdefault(name, Counter())[reason] += 1
         self.reports[name] = replace(

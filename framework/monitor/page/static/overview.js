@@ -22,7 +22,7 @@ const STEPS = {
 };
 const FEW = 12; // tasks of a stage that are all shown
 const WORST = 6; // of more, these
-const open = new Set(); // stages of which all tasks are shown
+const open = new Set(); // stages of which all tasks are shown, and problems of which all places are
 
 const sum = (values) => values.reduce((total, value) => total + (value ?? 0), 0);
 const figure = (value, text) => el("div", { class: "figure" }, el("b", {}, value), el("span", {}, text));
@@ -38,19 +38,34 @@ function stages(graph, now) {
   })).filter((each) => each.tasks.length);
 }
 
-function findings(now) {
+// What was found at the other places, folded: eight partitions may have one cause.
+function others(each) {
+  if (!each.others.length) return null;
+  const turn = (event) => { if (event.target.open) open.add(`/${each.what}`); else open.delete(`/${each.what}`); };
+  return el("details", { open: open.has(`/${each.what}`), ontoggle: turn }, el("summary", { id: `others-${each.what}` }, `${each.others.length} more`), el("ul", {}, each.others.map((text) => el("li", {}, text))));
+}
+
+function link(graph, { link: to }) {
+  const [view, query = ""] = to.split("?");
+  const topic = new URLSearchParams(query).get("topic");
+  if (!to || (topic && !graph.topics.includes(topic))) return null;
+  return el("p", {}, el("a", { href: `#/${to}` }, { topics: "The record", letters: "The records", tasks: "The tasks" }[view]));
+}
+
+function findings(graph, now) {
   if (!now.findings.length && !now.tasks.some((task) => task.restore)) return el("p", { class: "soft" }, "No problem found.");
   return now.findings.map((each) =>
     el("section", { class: `finding ${each.level}` },
       el("h3", {}, `${each.where}: ${each.what}`, each.code && el("span", { class: "tag" }, each.code)),
+      el("p", { class: "soft" }, "since ", el("time", { datetime: date(each.since_ms) }, time(each.since_ms)), `, for ${seconds((now.at_ms - each.since_ms) / 1000)}`),
       each.value.includes("\n") ? el("pre", {}, each.value) : el("p", {}, each.value),
-      traceback(now, each),
+      traceback(now, each), others(each), link(graph, each),
       each.remedy && el("p", { class: "soft" }, `What to do: ${each.remedy}.`)));
 }
 
 // The lines of the user's code that ended the worker of a finding.
 function traceback(now, finding) {
-  const worker = now.workers.find((each) => `worker ${each.number}` === finding.where);
+  const worker = now.workers.find((each) => finding.places.includes(`worker ${each.number}`) && each.traceback);
   return worker?.traceback && el("pre", {}, worker.traceback);
 }
 
@@ -78,7 +93,7 @@ export function overview(content, { graph, now }) {
     const own = now.tasks.filter((task) => task.stage === node.name);
     if (node.kind !== "stage") return { first: node.kind === "topic" ? "topic" : node.text };
     const up = own.filter((task) => task.state === "running").length;
-    const bad = now.findings.some((each) => each.level === "error" && stageOf(each.where) === node.name);
+    const bad = now.findings.some((each) => each.level === "error" && each.places.some((place) => stageOf(place) === node.name));
     return { kind: bad ? "bad" : worst(own), first: `${up} of ${own.length} ${own.length === 1 ? "task" : "tasks"} running`,
       second: own.length ? `checkpoint ${seconds(Math.max(...own.map((task) => task.age_s ?? 0)))} old` : "elsewhere" };
   };
@@ -87,7 +102,7 @@ export function overview(content, { graph, now }) {
     return { text: value === null ? "" : rate(value), flows: value > 0 && !now.ended };
   };
   show(content,
-    el("h2", {}, "Problems"), findings(now), restores(now),
+    el("h2", {}, "Problems"), findings(graph, now), restores(now),
     el("div", { class: "figures" },
       figure(`${running} of ${now.tasks.length}`, "tasks run"),
       figure(seconds(now.gap_s), `from the freshest task to the slowest${now.gap_s > 1 ? `, ${now.slowest}` : ""}`),
