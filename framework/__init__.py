@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from grete.api.store import Store
     from grete.api.tasks.calls import BatchCall, Call, CallError
     from grete.api.tasks.context import Context
+    from grete.api.tasks.handlers import on
     from grete.api.tasks.repartition import repartition
     from grete.api.tasks.task import Task
     from grete.api.tasks.timers import Timer, Timers
@@ -81,6 +82,7 @@ __all__ = [
     "client",
     "int64",
     "json",
+    "on",
     "protobuf",
     "repartition",
     "utf8",
@@ -102,6 +104,7 @@ _NAMES = {
     "grete.api.serdes.protobuf_serde": ("protobuf",),
     "grete.api.topics.reader": ("Once",),
     "grete.api.record": ("Record",),
+    "grete.api.tasks.handlers": ("on",),
     "grete.api.tasks.repartition": ("repartition",),
     "grete.api.registry.schema_registry": ("SchemaRegistry",),
     "grete.api.serdes.serde": ("Serde", "bytes_serde", "int64", "json", "utf8"),

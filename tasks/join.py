@@ -5,7 +5,7 @@ A table is a store that one of the inputs fills. The first stage sends each orde
 
 import msgspec
 
-from grete import Input, Job, Output, Record, Store, Task, Topic, json, utf8
+from grete import Input, Job, Output, Record, Store, Task, Topic, json, on, utf8
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -40,21 +40,26 @@ class Ship(Task):
     waiting = Store("waiting", key=utf8, value=json(list[str]))  # customer → items
     out = Output(shipments)
 
-    def process(self, record: Record[str, str | None]) -> None:
-        customer, value = record.key, record.value
-        city = self.cities.get(customer)
-        if record.topic == customers.name:
-            if value is None:
-                self.cities.delete(customer)
-                return
-            self.cities.put(customer, value)
-            for item in self.waiting.get(customer, []):
-                self.out.send(value, item)
-            self.waiting.delete(customer)
-        elif city is None:
-            self.waiting.put(customer, [*self.waiting.get(customer, []), str(value)])
+    @on(orders)
+    def order(self, record: Record[str, str]) -> None:
+        """Send it to the city of its customer."""
+        customer, item = record.key, record.value
+        if (city := self.cities.get(customer)) is None:
+            self.waiting.put(customer, [*self.waiting.get(customer, []), item])
         else:
-            self.out.send(city, value)
+            self.out.send(city, item)
+
+    @on(customers)
+    def customer(self, record: Record[str, str | None]) -> None:
+        """Keep the city, and send the orders that waited for it; without a city the customer is gone."""
+        customer, city = record.key, record.value
+        if city is None:
+            self.cities.delete(customer)
+            return
+        self.cities.put(customer, city)
+        for item in self.waiting.get(customer, []):
+            self.out.send(city, item)
+        self.waiting.delete(customer)
 
 
 job = Job("shipments", stages=[ByCustomer, Ship], partitions=2)

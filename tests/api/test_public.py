@@ -86,6 +86,7 @@ def test_the_public_names_are_these() -> None:
         "client",
         "int64",
         "json",
+        "on",
         "protobuf",
         "repartition",
         "utf8",

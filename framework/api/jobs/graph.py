@@ -14,6 +14,7 @@ from grete.api.stateful.joins import Join
 from grete.api.stateful.windows import WindowStore
 from grete.api.store import Store
 from grete.api.tasks.calls import AnyCall, BatchCall, Call, check_calls
+from grete.api.tasks.handlers import declared_in, handlers_of
 from grete.api.tasks.methods import is_async, refuse_deferred
 from grete.api.tasks.mode import MODES, Mode
 from grete.api.tasks.task import Task
@@ -45,7 +46,8 @@ class StageGraph:
     stateful: dict[str, Stateful]  # windows, joins and versioned stores
     timers: dict[Clock, str]  # the attributes of Timers(), by the clock that they go by
     batch: bool  # process_batch instead of process
-    awaits: bool = False  # process is an async def
+    handlers: dict[str, str] = field(default_factory=dict)  # topic → the method that takes it, instead of process
+    awaits: bool = False  # process, or one of these, is an async def
     calls: dict[str, AnyCall] = field(default_factory=dict)
     mode: Mode = "aligned"
     partitions: int = 1  # as many tasks
@@ -53,6 +55,10 @@ class StageGraph:
     dropped_ids: Mapping[str, int] = field(default_factory=dict)  # likewise, of stores that grete apply has dropped
     pinned_counts: Mapping[str, int] = field(default_factory=dict)  # topic outside → partitions that the job writes to
     pinned_times: Mapping[str, str] = field(default_factory=dict)  # topic → the time that its records have had
+
+    def method_of(self, topic: str) -> str:
+        """Return the name of the method that takes the records of a topic."""
+        return "process_batch" if self.batch else self.handlers.get(topic, "process")
 
     def store_ids(self) -> dict[str, int]:
         """Return store name → id: those reserved, those pinned; new ones follow in order of declaration."""
@@ -194,9 +200,8 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned", partitions: int
         raise GraphError(f"stage {ordinal} is {task!r}: stages are subclasses of Task, not instances or names")
     name = checked_name("stage", stage_name(task))
     checked_name("stage", shown_name(task))
-    declared: dict[str, object] = {}
-    for base in reversed(task.__mro__):
-        declared.update(vars(base))
+    declared = declared_in(task)
+    handlers = handlers_of(f"stage {name!r} ({task.__name__})", declared)
     own = getattr(task, "partitions", None)
     timers = [(attribute, value) for attribute, value in declared.items() if isinstance(value, Timers)]
     stage = StageGraph(
@@ -209,7 +214,8 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned", partitions: int
         stateful={attribute: value for attribute, value in declared.items() if isinstance(value, Stateful)},
         timers={each.clock: attribute for attribute, each in timers},
         batch=callable(declared.get("process_batch")),
-        awaits=is_async(declared.get("process")),
+        handlers=handlers,
+        awaits=any(is_async(declared.get(each)) for each in ("process", *handlers.values())),
         calls={attribute: value for attribute, value in declared.items() if isinstance(value, Call | BatchCall)},
         mode=getattr(task, "mode", None) or mode,
         partitions=partitions if own is None else checked_count(f"stage {name!r}", own),
@@ -228,7 +234,9 @@ def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[
     single, batch = callable(declared.get("process")), stage.batch
     if single and batch:
         raise GraphError(f"{where} has both process and process_batch: keep one")
-    if not single and not batch:
+    if stage.handlers:
+        _check_handlers(where, stage, "process" if single else "process_batch" if batch else None)
+    elif not single and not batch:
         raise GraphError(f"{where} has no process method: define process(self, record) or process_batch(self, records)")
     for clock, attribute in timers:
         if attribute != stage.timers[clock]:
@@ -248,12 +256,25 @@ def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[
         if each.method and not callable(declared.get(each.method)):
             kind, given = type(each).__name__, "pair" if isinstance(each, Join) else "window"
             raise GraphError(f"{where} declares a {kind} and has no {each.method}(self, {given})")
-    refuse_deferred(where, declared)
+    refuse_deferred(where, declared, stage.handlers.values())
     if stage.awaits or stage.calls:
         by_order = [f"a {type(each).__name__}" for each in stage.stateful.values()]
         by_order += ["an input with deduplicate="] if stage.seen else []
         by_order += ["a store with ttl_ms="] if any(each.ttl_ms is not None for each in stage.stores.values()) else []
         check_calls(where, stage.calls, stage.task.in_flight, by_order, awaits=stage.awaits)
+
+
+def _check_handlers(where: str, stage: StageGraph, other: str | None) -> None:
+    """Refuse a task of which a record would have two methods, or none."""
+    topics = [declared.topic.name for declared in stage.inputs.values()]
+    if other is not None:
+        raise GraphError(f"{where} has both {other} and @on({next(iter(stage.handlers))}): keep one kind")
+    if strangers := sorted(stage.handlers.keys() - set(topics)):
+        raise GraphError(
+            f"{where}: {stage.handlers[strangers[0]]} takes topic {strangers[0]!r}, and no Input of the task reads it"
+        )
+    if missing := sorted(set(topics) - stage.handlers.keys()):
+        raise GraphError(f"{where}: no method takes topic {missing[0]!r}: add one with @on")
 
 
 def _check_names(stage: StageGraph) -> None:

@@ -5,7 +5,7 @@ The task neither awaits nor iterates what a method returns: its records would be
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
 from grete.errors import GraphError, TaskError
@@ -18,14 +18,15 @@ class ReturnError(TaskError):
     """A method returned something: its code is wrong, not the record. So it stops the task and makes no dead letter."""
 
 
-def refuse_deferred(where: str, declared: Mapping[str, object]) -> None:
+def refuse_deferred(where: str, declared: Mapping[str, object], handlers: Collection[str] = ()) -> None:
     """Raise GraphError if one of the methods in ``declared`` (name → class attribute) would do nothing when called.
 
+    ``handlers``: names of methods that take records, beside ``process``.
     A decorator counts as what it is itself: one that runs a coroutine, or sends what a generator yields, is allowed.
     """
-    for name in METHODS:
+    for name in (*METHODS, *handlers):
         form = _form(declared.get(name))
-        if form is not None and not (name == "process" and form == ASYNC):
+        if form is not None and not (name in ("process", *handlers) and form == ASYNC):
             raise GraphError(
                 f"{where}: {name} {form}, so a call of it does no work: write it as a plain def without async and "
                 "yield, send by self.OUTPUT.send(key, value), and return nothing"

@@ -11,11 +11,13 @@ class Task:
     """The code of one stage. A subclass has Input, Output, Store, Timers, windows and joins as class attributes.
 
     Its methods:
-    - ``process(self, record)`` for each record, or ``process_batch(self, records)`` for a list of them, not both;
+    - ``process(self, record)`` for each record, or ``process_batch(self, records)`` for a list of them, or a method
+      ``@on(topic)`` for the records of each input, not two of these;
     - ``on_timer(self, timer)`` if it declares Timers, ``on_window(self, window)`` if it declares a window,
       ``on_join(self, pair)`` if it declares a join; ``on_commit(self, tokens)`` if it asks for checkpoints.
     They are plain functions that return None: a coroutine, a generator or a value would be dropped, so it is refused.
-    Only ``process`` may be an ``async def``, to await Calls; ``in_flight`` bounds the records that do so at a time.
+    Only ``process``, and a method ``@on(topic)``, may be an ``async def``, to await Calls; ``in_flight`` bounds the
+    records that do so at a time.
 
     A new instance is made at each start and after each rollback: only stores are durable, other attributes are caches.
     Keep to one thread, and touch nothing outside but through declared outputs: what else it does may happen twice.

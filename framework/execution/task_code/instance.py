@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from grete.api.tasks.context import Context
-from grete.api.tasks.methods import run_now
+from grete.api.tasks.methods import is_async, run_now
 from grete.api.tasks.task import Task
 from grete.api.topics.topic import Topic
 from grete.errors import TaskError
@@ -95,18 +95,29 @@ class Instance:
 
     def _compile(self, task: Task) -> dict[str, Loop]:
         stage, loops = self._of.stage, dict[str, Loop]()
-        process = self.tracing.around(stage, getattr(task, "process_batch" if stage.batch else "process"))
         for topic, declared in self.inputs.items():
+            method = stage.method_of(declared.topic.name)
+            process = self.tracing.around(stage, self._function(task, method))
             site = replace(self._site, out_of_order_ms=declared.out_of_order_ms)
             if self._records is not None:
                 loop = awaiting_loop(site, declared, process, self._records)
             else:
                 new = self._deduplicators.get(topic)
                 call = process if new is None else new.around_batch(process) if stage.batch else new.around(process)
-                loop = compile_loop(site, declared, call, batch=stage.batch)
+                loop = compile_loop(site, declared, call, method, batch=stage.batch)
             timed = with_times(site, declared, self._context, loop, in_place(self._records))
             loops[topic] = self.tracing.around_batch(timed)
         return loops
+
+    def _function(self, task: Task, method: str) -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(task, method)
+        if not self._of.stage.awaits or is_async(function):
+            return function
+
+        async def at_once(record: Any) -> Any:  # a plain method of a task of which others wait for calls
+            return function(record)
+
+        return at_once
 
     def _call(self, what: str, function: Callable[[], Any]) -> Any:
         """Call user code outside of the loops. Raises TaskError naming the task."""

@@ -21,21 +21,21 @@ Loop = Callable[[RecordBatch], None]
 ProcessFunction = Callable[[Any], object]
 
 
-def compile_loop(site: Site, declared: Input[Any, Any], process: ProcessFunction, *, batch: bool) -> Loop:
-    """Return the loop for an input. ``process`` takes a record, or with ``batch`` a list of them."""
+def compile_loop(site: Site, declared: Input[Any, Any], process: ProcessFunction, method: str, *, batch: bool) -> Loop:
+    """Return the loop for an input. ``process``, the ``method``, takes a record, or with ``batch`` a list of them."""
     if declared.errors != "fail":
         if not batch:
-            return _guarded(site, declared, process)
-        one_by_one = _guarded(site, declared, lambda record: process([record]), "process_batch")
+            return _guarded(site, declared, process, method)
+        one_by_one = _guarded(site, declared, lambda record: process([record]), method)
         # a clock does not go back: what a batch has moved it to cannot be undone
         return _guarded_batches(site, declared, process, one_by_one) if site.clock is None else one_by_one
     if batch:
         return _batches(site, declared, process)
     by_event_time = site.fire is not None and site.time is not None
-    return _timed(site, declared, process) if by_event_time else _plain(site, declared, process)
+    return (_timed if by_event_time else _plain)(site, declared, process, method)
 
 
-def _plain(site: Site, declared: Input[Any, Any], process: ProcessFunction) -> Loop:
+def _plain(site: Site, declared: Input[Any, Any], process: ProcessFunction, method: str) -> Loop:
     """Return the loop of a task without timers of event time: decode and call."""
     outputs, records_of, timed = site.outputs, _paced(site, declared), site.time is not None
     begin = site.reading.begin
@@ -46,7 +46,7 @@ def _plain(site: Site, declared: Input[Any, Any], process: ProcessFunction) -> L
             for record in records_of(batch, keys):
                 outputs.timestamp = record.timestamp
                 if (returned := process(record)) is not None:
-                    refuse_return("process", returned)
+                    refuse_return(method, returned)
         except Exception as error:
             raise failure(site, declared, batch, len(batch.keys) - length_hint(keys) - 1, error) from error
         if timed:
@@ -55,7 +55,7 @@ def _plain(site: Site, declared: Input[Any, Any], process: ProcessFunction) -> L
     return loop
 
 
-def _timed(site: Site, declared: Input[Any, Any], process: ProcessFunction) -> Loop:
+def _timed(site: Site, declared: Input[Any, Any], process: ProcessFunction, method: str) -> Loop:
     """Return the loop of a task with timers or windows: event time may move with each record."""
     outputs, records_of, advance = site.outputs, _paced(site, declared), site.advance
     begin = site.reading.begin
@@ -66,7 +66,7 @@ def _timed(site: Site, declared: Input[Any, Any], process: ProcessFunction) -> L
             for record in records_of(batch, keys):
                 timestamp = outputs.timestamp = record.timestamp
                 if (returned := process(record)) is not None:
-                    refuse_return("process", returned)
+                    refuse_return(method, returned)
                 if advance(timestamp):
                     site.reading.left = length_hint(keys)
                     return
@@ -100,7 +100,7 @@ def _batches(site: Site, declared: Input[Any, Any], process: ProcessFunction) ->
     return loop
 
 
-def _guarded(site: Site, declared: Input[Any, Any], process: ProcessFunction, method: str = "process") -> Loop:
+def _guarded(site: Site, declared: Input[Any, Any], process: ProcessFunction, method: str) -> Loop:
     """Return the loop of an input that sets aside or drops: a record that fails leaves nothing but its letter."""
     outputs, clock = site.outputs, site.clock
     topic, (key_of, value_of) = declared.topic.name, decoders(declared.topic)

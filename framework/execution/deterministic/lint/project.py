@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import NamedTuple
 
+from grete.api.tasks.handlers import declared_in, handlers_of
 from grete.api.tasks.task import Task
 from grete.execution.deterministic.lint.code_reader import STATE, CodeReader
 from grete.execution.deterministic.lint.patterns import unwrapped
@@ -37,7 +38,7 @@ class Project:
         self._findings: set[LintFinding] = set()
         self._writes: list[tuple[ModuleSource, StateWrite]] = []
         self._reads: set[StateKey] = set()
-        for name in FOR_RECORDS:
+        for name in (*FOR_RECORDS, *handlers_of(task.__name__, declared_in(task)).values()):
             self._function(getattr(task, name, None), task, lives=True, runs=True, entry=True)
         self._function(task.init, task, lives=True, runs=False)
 
