@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from grete.api.jobs.job import Job
+from grete.api.record import K_co, V_co
 from grete.api.serdes.serde import first_serde
 from grete.api.topics.topic import Topic
 from grete.core.changelog.damage import entry
@@ -23,8 +24,6 @@ from grete.protocol.partitioner import partition_of
 
 K = TypeVar("K")
 V = TypeVar("V")
-K_co = TypeVar("K_co", covariant=True)
-V_co = TypeVar("V_co", covariant=True)
 
 PAUSE_S = 0.1  # between two looks at a source that had nothing
 AGAIN_S, AGAIN_S_MAX = 0.2, 10.0  # from an error of the source that may pass to the next try; it doubles

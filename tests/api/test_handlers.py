@@ -119,7 +119,7 @@ def test_a_plain_method_beside_one_that_waits() -> None:
 
 
 def test_a_subclass_may_take_its_place() -> None:
-    """With the decorator: without it the method would be called by nobody."""
+    """With the decorator: without it no record would come to the method."""
 
     class Louder(Named):
         @on(orders)
@@ -159,7 +159,7 @@ def taking(*topics: Topic[str, str]) -> object:
     ],
 )
 def test_contradictions_are_refused(methods: dict[str, object], words: str) -> None:
-    """When the job is defined: a record has one method."""
+    """A record has one method: the job says so when it is defined."""
     task = type("Odd", (Task,), {"names": Input(names), **methods})
     with pytest.raises(GraphError, match=words):
         Job("odd", [task])

@@ -1,10 +1,11 @@
 """The declarations of one task class as plain data, checked on their own; ``grete.api.jobs.job`` joins them."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from grete.api.jobs.names import checked_count, checked_name, refuse_clashes
 from grete.api.sinks.external import External
 from grete.api.sinks.files import Files
 from grete.api.sinks.http import Http
@@ -14,7 +15,7 @@ from grete.api.stateful.joins import Join
 from grete.api.stateful.windows import WindowStore
 from grete.api.store import Store
 from grete.api.tasks.calls import AnyCall, BatchCall, Call, check_calls
-from grete.api.tasks.handlers import declared_in, handlers_of
+from grete.api.tasks.handlers import Declared, check_handlers, declared_in, handlers_of
 from grete.api.tasks.methods import is_async, refuse_deferred
 from grete.api.tasks.mode import MODES, Mode
 from grete.api.tasks.task import Task
@@ -23,12 +24,10 @@ from grete.api.topics.input_arguments import check_arguments, refuse_silence, ti
 from grete.api.topics.topic import DeadLetter, Errors, Input, Output, StartPosition, Topic
 from grete.core.graph.topology import Topology
 from grete.errors import ConfigError, GraphError
-from grete.protocol.ids import check_name
 
-# The runtime keeps state of its own beside the user's: no user store begins with "_" (check_name).
+# The runtime keeps state of its own beside the user's: no user store begins with "_" (checked_name).
 RESERVED_STORES = {"_timers": 0, "_meta": 1, "_outbox": 2}
 FIRST_USER_STORE = 10  # ids below are Grete's own stores: there is room for more of them
-PARTITIONS_MAX = 1_000  # of a stage: each number is a worker process, and a partition of its streams and changelog
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -228,14 +227,15 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned", partitions: int
     return stage
 
 
-def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[tuple[Clock, str]]) -> None:
+def _check_methods(stage: StageGraph, declared: Declared, timers: list[tuple[Clock, str]]) -> None:
     """Refuse a task that lacks the method which its declarations call, or has two of a kind."""
     where = f"stage {stage.name!r} ({stage.task.__name__})"
     single, batch = callable(declared.get("process")), stage.batch
     if single and batch:
         raise GraphError(f"{where} has both process and process_batch: keep one")
     if stage.handlers:
-        _check_handlers(where, stage, "process" if single else "process_batch" if batch else None)
+        topics = [each.topic.name for each in stage.inputs.values()]
+        check_handlers(where, stage.handlers, topics, "process" if single else "process_batch" if batch else None)
     elif not single and not batch:
         raise GraphError(f"{where} has no process method: define process(self, record) or process_batch(self, records)")
     for clock, attribute in timers:
@@ -262,19 +262,6 @@ def _check_methods(stage: StageGraph, declared: dict[str, object], timers: list[
         by_order += ["an input with deduplicate="] if stage.seen else []
         by_order += ["a store with ttl_ms="] if any(each.ttl_ms is not None for each in stage.stores.values()) else []
         check_calls(where, stage.calls, stage.task.in_flight, by_order, awaits=stage.awaits)
-
-
-def _check_handlers(where: str, stage: StageGraph, other: str | None) -> None:
-    """Refuse a task of which a record would have two methods, or none."""
-    topics = [declared.topic.name for declared in stage.inputs.values()]
-    if other is not None:
-        raise GraphError(f"{where} has both {other} and @on({next(iter(stage.handlers))}): keep one kind")
-    if strangers := sorted(stage.handlers.keys() - set(topics)):
-        raise GraphError(
-            f"{where}: {stage.handlers[strangers[0]]} takes topic {strangers[0]!r}, and no Input of the task reads it"
-        )
-    if missing := sorted(set(topics) - stage.handlers.keys()):
-        raise GraphError(f"{where}: no method takes topic {missing[0]!r}: add one with @on")
 
 
 def _check_names(stage: StageGraph) -> None:
@@ -343,28 +330,3 @@ def _meant(stage: StageGraph, found: object, needed: str) -> str:
                 "outside of it: give the attribute another name"
             )
     return f"{found!r}: need {needed}"
-
-
-def checked_name(kind: str, name: str) -> str:
-    """Return the name. Raises GraphError if it cannot name a topic, a directory and a column family alike."""
-    try:
-        return check_name(kind, name)
-    except ValueError as error:
-        raise GraphError(str(error)) from error
-
-
-def checked_count(where: str, partitions: object) -> int:
-    """Return the number of partitions. Raises GraphError unless it is one that a stage may have."""
-    if type(partitions) is not int or not 1 <= partitions <= PARTITIONS_MAX:
-        raise GraphError(f"{where}: partitions = {partitions!r}: need 1 to {PARTITIONS_MAX}")
-    return partitions
-
-
-def refuse_clashes(kind: str, names: Iterable[str], remedy: str, fold: Callable[[str], str] = str.casefold) -> None:
-    """Raise GraphError if two names are equal once folded: as directories or Kafka topics they would be one."""
-    seen: dict[str, str] = {}
-    for name in names:
-        folded = fold(name)
-        if folded in seen:
-            raise GraphError(f"{kind} {name!r} clashes with {seen[folded]!r}: {remedy}")
-        seen[folded] = name

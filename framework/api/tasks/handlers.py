@@ -1,6 +1,6 @@
 """Methods of a task that take the records of one input each, in place of ``process``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from grete.api.record import Record
@@ -13,6 +13,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 R = TypeVar("R")
 Handler = Callable[[T, Record[K, V]], R]
+Declared = dict[str, Any]  # attribute of a class → its value
 _TAKES = "__grete_takes__"  # of a function: the topics whose records it takes
 
 
@@ -33,7 +34,7 @@ def on(source: Topic[K, V] | Input[K, V]) -> Callable[[Handler[T, K, V, R]], Han
     return declare
 
 
-def handlers_of(where: str, declared: Mapping[str, object]) -> dict[str, str]:
+def handlers_of(where: str, declared: Declared) -> dict[str, str]:
     """Return topic → method, of the class attributes in ``declared``. Raises GraphError: they contradict each other."""
     found: dict[str, str] = {}
     for name, value in declared.items():
@@ -46,9 +47,20 @@ def handlers_of(where: str, declared: Mapping[str, object]) -> dict[str, str]:
     return found
 
 
-def declared_in(task: type) -> dict[str, Any]:
+def check_handlers(where: str, handlers: Mapping[str, str], topics: Collection[str], other: str | None) -> None:
+    """Refuse a task of which a record would have two methods, or none. ``other``: one that takes all. GraphError."""
+    if other is not None:
+        raise GraphError(f"{where} has both {other} and @on({next(iter(handlers))}): keep one kind")
+    if strangers := sorted(handlers.keys() - set(topics)):
+        name = handlers[strangers[0]]
+        raise GraphError(f"{where}: {name} takes topic {strangers[0]!r}, and no Input of the task reads it")
+    if missing := sorted(set(topics) - handlers.keys()):
+        raise GraphError(f"{where}: no method takes topic {missing[0]!r}: add one with @on")
+
+
+def declared_in(task: type) -> Declared:
     """Return the class attributes of a task by name, base classes first: those of a subclass take their place."""
-    declared: dict[str, Any] = {}
+    declared: Declared = {}
     for base in reversed(task.__mro__):
         declared.update(vars(base))
     return declared

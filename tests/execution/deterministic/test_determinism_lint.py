@@ -90,7 +90,7 @@ def lines_of(directory: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: 
 
 
 def test_suspicious_lines_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clocks, random numbers, the environment, hashes and the order of sets, each with its line, also by a method @on a topic."""
+    """Clocks, random numbers, the environment, hashes, the order of sets: each with its line, also @on a topic."""
     found = lines_of(tmp_path, monkeypatch, "loose_module", MODULE)
     assert found == [
         (16, "the order of a set"),
