@@ -17,12 +17,14 @@ FILE = Path(sys.prefix) / "spark-classes.jsa"
 SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # it starts quickly, and does little
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"  # a file that does not fit is ignored without a word
 KEPT = FILE.exists() and FILE.stat().st_size > 0
+# Of few rows, Java that Spark would write and compile for each query is not worth it.
+INTERPRETED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN"
 JAVA = f"{SMALL} -XX:SharedArchiveFile={FILE} {QUIET}" if KEPT else SMALL
 
 
 def submitted(options: str = JAVA) -> dict[str, str]:
     """Return the environment in which a driver starts its Java with ``options``."""
-    return {"PYSPARK_SUBMIT_ARGS": f'--conf "spark.driver.defaultJavaOptions={options}" pyspark-shell'}
+    return {"PYSPARK_SUBMIT_ARGS": f'{INTERPRETED} --conf "spark.driver.defaultJavaOptions={options}" pyspark-shell'}
 
 
 def main() -> None:
