@@ -33,6 +33,8 @@ SERVERS = (
     "browser",
 )  # fixtures that start a server for each process that asks: one is to ask
 
+TREES = "tree_of"  # its name in a module that reads them: a process makes each once
+
 # A build is repeatable; a developer's run explores; HYPOTHESIS_PROFILE=thorough is for a night.
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
@@ -90,7 +92,7 @@ def _begin_with_what_takes_long(items: list[pytest.Item]) -> None:
 
     What asks for the session of Spark comes first, so that one process has it all. The other modules that use Spark,
     and those that start brokers and workers, lead the other parts. Each module stays together, for the fixtures that it
-    shares, and so do all those that ask for one of SERVERS.
+    shares, and so do all those that ask for one of SERVERS, and those that read the trees of all sources.
     """
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if processes == 1:
@@ -101,7 +103,9 @@ def _begin_with_what_takes_long(items: list[pytest.Item]) -> None:
     groups: dict[str, list[pytest.Item]] = {"spark": []}
     for module, tests in modules.items():
         asked = {name for test in tests for name in getattr(test, "fixturenames", ())}
-        groups.setdefault(next((name for name in SERVERS if name in asked), module), []).extend(tests)
+        shared = next((name for name in SERVERS if name in asked), None)
+        trees = TREES if hasattr(getattr(tests[0], "module", None), TREES) else None
+        groups.setdefault(shared or trees or module, []).extend(tests)
     parts: list[list[pytest.Item]] = [groups.pop("spark"), *([] for _ in range(processes - 1))]
     quick: list[pytest.Item] = []
     for number, tests in enumerate(sorted(groups.values(), key=_slowness)):

@@ -133,7 +133,8 @@ BANS = (
     Ban(r"\b(will|did not|to|must|then|can) (rolled back|rollback)\b(?! (marker|history))", "roll back"),
     Ban(r"(?<!\")\b(the the|a a|an an|is is|of of|to to)\b", "once"),
 )
-EITHER = re.compile("|".join(f"(?:{ban.words})" for ban in BANS))  # one search of each line
+# One search of each line, and none within a word: half of the time.
+EITHER = re.compile(f"(?<![a-z])(?:{'|'.join(f'(?:{ban.words})' for ban in BANS)})")
 
 
 def in_words(line: str) -> str:

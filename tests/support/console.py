@@ -102,6 +102,7 @@ def _environment(directory: Path, script: str) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "120",
         "PYTEST_PLUGINS": "grete.pytest_plugin",  # an editable install may be older than this entry point
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # others, which we have for our tests, are two thirds of a start
     }
     (directory / PROGRAMS).mkdir()
     by_exec = f'exec {sys.executable} -m grete.cli "$@"'

@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = (
     "grete.cli",
     "grete.worker.life.process_main",
+    "tasks.demo",
     "tests.calls.killed_calls",
     "tests.cli.killed_applies",
     "tests.client.spooling",
