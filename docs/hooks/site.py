@@ -1,6 +1,8 @@
 """The hooks of mkdocs: pages from elsewhere in the repository, links, and the parts that are generated."""
 
+import gc
 import re
+from typing import Literal
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -8,6 +10,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from docs.hooks import fill, links
+
+
+def on_startup(command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
+    """Look for no garbage in a build: what it makes lives until its end."""
+    if command == "build":
+        gc.disable()
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
