@@ -304,6 +304,14 @@ JOB_METRICS = (
         of=lambda view: view.members,
     ),
     JobMetric(
+        name="grete_members_by_code",
+        kind="gauge",
+        by="code",
+        text="machines that run the job, by the digest of their code",
+        worry="two codes for longer than an upgrade takes: the finding names the machines",
+        of=lambda view: {code: len(machines) for code, machines in view.codes.items()},
+    ),
+    JobMetric(
         name="grete_member_partitions",
         kind="gauge",
         text="partitions that the assignment gives to this machine",

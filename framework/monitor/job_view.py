@@ -81,7 +81,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     ``busy``: task → the share of the last seconds in which its worker was with it. ``log_trouble``: what the process
     that serves says of a log that does not answer. ``disk_free_bytes``: of the disk of the job's directory.
-    ``members``: those that live, None: the job has none. ``moved_ms``: when a partition last moved here, 0: never.
+    ``members``: those that live, None: the job has none. ``codes``: digest of a member's code, "" if it does not tell →
+    the machines that have it. ``moved_ms``: when a partition last moved here, 0: never.
     """
 
     job: str
@@ -94,6 +95,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     log_trouble: str | None = None
     disk_free_bytes: int | None = None
     members: int | None = None
+    codes: Mapping[str, tuple[str, ...]] = {}
     partitions_here: int = 0
     moved_ms: int = 0
     host: str = ""

@@ -3,7 +3,7 @@
 import os
 import platform
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -56,6 +56,7 @@ class Here(NamedTuple):
     standbys: tuple[StandbyView, ...] = ()
     partitions: int = 0
     members: int | None = None  # of the job, None: it has none
+    codes: Mapping[str, tuple[str, ...]] = {}  # digest of their code → their machines
     moved_ms: int = 0  # when a partition last came or went
 
 
@@ -83,13 +84,15 @@ class JobWatch:
 
     def supervised(self, local: LocalJob, member: JobMember | None = None) -> None:
         """Show what all workers of a supervisor have said, and the members of the job, if this is one of them."""
+        rows = [] if member is None else member.client.members()
         self._here = Here(
             standbys=tuple(
                 _standby(each, local.supervisor.standby_pid(each.partition))
                 for each in local.supervisor.core.standbys.by_partition.values()
             ),
             partitions=len(local.supervisor.core.assignment.active),
-            members=None if member is None else len(member.client.members()),
+            members=None if member is None else len(rows),
+            codes={code: tuple(row.machine for row in rows if row.code == code) for code in {row.code for row in rows}},
             moved_ms=0 if member is None else member.last_move_ms,
         )
         self._show(
@@ -172,6 +175,7 @@ class JobWatch:
             log_trouble=log_trouble,
             disk_free_bytes=self._free.bytes(now_s),
             members=self._here.members,
+            codes=self._here.codes,
             partitions_here=self._here.partitions,
             moved_ms=self._here.moved_ms,
             host=self._host,

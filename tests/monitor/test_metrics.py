@@ -73,7 +73,7 @@ def test_every_metric_has_a_sample() -> None:
     """Each line of the catalog can be scraped from a job that runs."""
     end = WorkerEnd(reason="halted", text="it is lost", code="", at_ms=AT_MS)
     shown = view({"add-up-0": status()}, halted=True, last_end=end, ends={"halted": 1})
-    shown = replace(shown, members=2, partitions_here=1, moved_ms=AT_MS)
+    shown = replace(shown, members=2, codes={"ab12": ("a", "b")}, partitions_here=1, moved_ms=AT_MS)
     names = {name for name, _ in scraped(JobMetrics(lambda: shown))}
     assert {each.name for each in (*TASK_METRICS, *WORKER_METRICS, *JOB_METRICS)} <= names
 

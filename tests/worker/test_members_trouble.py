@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
@@ -16,6 +17,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from grete.protocol.members import Heartbeat, JobAssignment, decode_members_message
 from grete.testing.broker.find import Broker
+from tests.monitor.test_server import get, url_in
+from tests.support.waiting import until
 from tests.verification.chaos.troubles_of_disks import can_mount, fill, small_disk
 from tests.worker.test_members import LIMIT_S, PARTITIONS, Machines
 
@@ -95,6 +98,11 @@ def written(machines: Machines, begin: int = 0) -> list[Heartbeat | JobAssignmen
     return [row for row in rows if isinstance(row, (Heartbeat, JobAssignment))]
 
 
+def different_code(url: str) -> list[dict[str, Any]]:
+    """Return the findings that members have different code."""
+    return [each for each in json.loads(get(url, "/status.json")[1])["findings"] if "different code" in each["what"]]
+
+
 def test_code_changes_one_machine_after_another(machines: Machines) -> None:
     """No stop: also not for the partition of a worker with the old code that dies, and that its machine cannot restart.
 
@@ -104,8 +112,13 @@ def test_code_changes_one_machine_after_another(machines: Machines) -> None:
     machines.until(machines.shared_by("a"))
     machines.give()
     change(machines, *ONE_MORE_STORE)
-    machines.up("b")
+    machines.up("b", "--http=0")
     machines.until(machines.shared_by("a", "b"))
+    url = until(lambda: url_in(machines.directory / "b.log"))
+    (found,) = until(lambda: different_code(url))
+    by_code = dict(reversed(each.split(" on ")) for each in found["value"].split("; "))
+    assert len(set(by_code.values())) == 2
+    assert f'grete_members_by_code{{code="{by_code["a"]}"' in get(url, "/metrics")[1].decode()
     machines.give()
     for pid in workers(machines, "a"):
         os.kill(pid, signal.SIGKILL)
@@ -117,7 +130,8 @@ def test_code_changes_one_machine_after_another(machines: Machines) -> None:
     machines.until(machines.shared_by("a", "b"))
     machines.require_exact()
     codes = {str(row["machine"]): str(row["code"]) for row in machines.members()}
-    assert codes["a"] == codes["b"]
+    assert codes["a"] == codes["b"] == by_code["b"]
+    until(lambda: not different_code(url))
     assert f"members run different code of job {machines.name!r}: " in said(machines, "b")
     assert f"; {codes['b']} on b. While the code changes" in said(machines, "b")
 

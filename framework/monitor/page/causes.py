@@ -77,7 +77,7 @@ class FindingAt(Finding, frozen=True, kw_only=True):
 
 def findings_of(view: JobView) -> list[FindingAt]:
     """Return the troubles, errors before warnings; [] if there are none."""
-    found = [*_of_log(view), *_of_disk(view), *_of_clocks(view)]
+    found = [*_of_log(view), *_of_disk(view), *_of_clocks(view), *_of_codes(view)]
     for worker in view.workers:
         found += [*_of_worker(worker), *_of_silence(view, worker), *_of_blocked(view, worker)]
     for worker, task in view.tasks():
@@ -109,6 +109,19 @@ def _of_clocks(view: JobView) -> Iterator[FindingAt]:
             f"{_since(view.log_ms)}",
             remedy="set the clocks of this machine and of the brokers by one source (NTP). Checkpoints, and the ages "
             "here, go by the log's clock, and are right; wall-clock timers and lines of logs go by this machine's",
+        )
+
+
+def _of_codes(view: JobView) -> Iterator[FindingAt]:
+    known = {code: machines for code, machines in sorted(view.codes.items()) if code}
+    if len(known) > 1:
+        yield FindingAt(
+            level="warning",
+            what="members run different code",
+            where=view.job,
+            value="; ".join(f"{code} on {', '.join(machines)}" for code, machines in known.items()),
+            remedy="while the code changes machine by machine, that is as it should be. Else give all of them the same "
+            "code, and start those again that have another one",
         )
 
 
