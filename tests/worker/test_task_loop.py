@@ -12,7 +12,7 @@ from grete.execution.engine.joint_progress import JointProgress
 from grete.execution.engine.pending_sends import PendingSends
 from grete.ports import Delivery
 from grete.worker.process.observed_checkpoints import ObservedCheckpoints
-from grete.worker.process.task_loop import TaskLoop
+from grete.worker.process.task_loop import FEW, PUSH_MS, TaskLoop
 
 
 class Task:
@@ -44,16 +44,17 @@ class Task:
 class World:
     """Two tasks in a loop, a log whose answers are what a test says, and a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: int = 2) -> None:
         self.answers: list[Delivery] = []
-        self.now_ms = 0.0
-        self.tasks = [Task(owner, lambda: self.now_ms) for owner in range(2)]
+        self.now_ms, self.polls = 0.0, 0
+        self.tasks = [Task(owner, lambda: self.now_ms) for owner in range(tasks)]
         alone = ObservedCheckpoints(Topology("j", (), ()))
         joint = JointProgress(self, lambda: self.now_ms)  # type: ignore[arg-type]  # what a loop needs
         self.loop = TaskLoop(self.tasks, self, lambda: self.now_ms, alone, joint)  # type: ignore[arg-type]  # likewise
 
     def poll(self) -> list[Delivery]:
         """Return the answers."""
+        self.polls += 1
         answers, self.answers = self.answers, []
         return answers
 
@@ -113,3 +114,24 @@ def test_what_is_never_answered_ends_the_process() -> None:
                 world.loop.go_round()
         else:
             world.loop.go_round()
+
+
+@pytest.mark.parametrize(("tasks", "step_ms", "polls"), [(FEW, 0, FEW), (FEW + 1, 0, 1), (FEW + 1, PUSH_MS, FEW + 1)])
+def test_what_is_urgent_leaves_in_a_turn_but_not_for_each_of_many(tasks: int, step_ms: int, polls: int) -> None:
+    """Among few tasks each pushes in its turn; among many one does in 2 ms, and the end of the round for the rest."""
+    world = World(tasks)
+
+    def works(task: Task) -> Callable[[], bool]:
+        def tick() -> bool:
+            task.ticks += 1
+            world.now_ms += step_ms if task.ticks == 1 else 0
+            task.urgent = task.ticks == 1
+            return task.ticks == 1
+
+        return tick
+
+    world.now_ms = 100.0
+    for task in world.tasks:
+        task.tick = works(task)
+    world.loop.go_round()
+    assert world.polls == polls + 1

@@ -9,6 +9,8 @@ from grete.ports import Delivery, Log
 from grete.worker.process.observed_checkpoints import ObservedCheckpoints
 
 OWN = (Fenced, TaskError, Halted, StoreCorrupted)  # what is one task's own: nothing is known to be wrong with others
+FEW = 16  # tasks of which each pushes out what is urgent in its own turn: each time the answers to all are looked for
+PUSH_MS = 2  # between two such pushes where there are more tasks: less than a broker takes to answer
 TURN_MS = 5  # of one task before the next one's turn and the log's; a turn never ends inside of a batch of records
 
 
@@ -19,6 +21,7 @@ class TurnTimes:
         self._mono_ms = mono_ms
         self._ms: dict[str, float] = {}  # by task
         self._under_way: tuple[str, float] | None = None  # whose turn is under way, since when
+        self._pushed_ms = 0.0
 
     def begin(self, name: str) -> float:
         """Take note that the turn of a task begins; return the time, in ms."""
@@ -30,6 +33,13 @@ class TurnTimes:
         """Take note that the turn is over which began then."""
         self._under_way = None
         self._ms[name] = self._ms.get(name, 0.0) + self._mono_ms() - begun_ms
+
+    def pushes(self) -> bool:
+        """Tell whether something urgent leaves in a turn of one of many tasks: not too soon after it last did."""
+        now_ms = self._mono_ms()
+        pushes = now_ms >= self._pushed_ms + PUSH_MS
+        self._pushed_ms = now_ms if pushes else self._pushed_ms
+        return pushes
 
     def seconds(self, name: str) -> float:
         """Return the total time of a task's turns, the one under way included."""
@@ -145,7 +155,8 @@ class TaskLoop:
                 self.worked = True
                 if driver.urgent:
                     driver.urgent = False
-                    more |= self._poll()
+                    if len(self._drivers) <= FEW or self._times.pushes():
+                        more |= self._poll()
                 if self._mono_ms() > ends:
                     more = True
                     break
