@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,8 +68,8 @@ class Backlog(NamedTuple):
 class Scene:
     """A broker, its two topics, and the program between them. Use it as ``scene(asked)`` gives it."""
 
-    def __init__(self, asked: Asked, folder: Path, cluster: Cluster) -> None:
-        """Make the topics; the program does not run yet."""
+    def __init__(self, asked: Asked, folder: Path, cluster: Cluster, linger_ms: int) -> None:
+        """Make the topics; the program does not run yet. ``linger_ms``: of the load's producer."""
         self.asked, self._folder, self._cluster = asked, folder, cluster
         self.topics = "wide-clicks", "wide-counts"
         late = {"message.timestamp.type": "LogAppendTime"}
@@ -76,17 +77,19 @@ class Scene:
         made = [NewTopic(self.topics[0], asked.partitions), NewTopic(self.topics[1], asked.partitions, config=late)]
         for done in admin.create_topics(made).values():
             done.result(60)
-        own = {"linger.ms": 50, "queue.buffering.max.messages": 2_000_000, "log_level": 5}
+        own = {"linger.ms": linger_ms, "queue.buffering.max.messages": 2_000_000, "log_level": 5}
         self._producer = Producer({"bootstrap.servers": cluster.bootstrap, **own})
         self._producer.list_topics(self.topics[0], 60)
         self._random = random.Random(1)  # the same input for all
         self.sent = 0
+        self.sent_at: dict[str, list[float]] = defaultdict(list)  # by page, on the monotonic clock
         self._program: subprocess.Popen[bytes] | None = None
 
     def send(self, count: int) -> None:
         """Send ``count`` records, without a wait."""
         for _ in range(count):
             key, value = f"u{self._random.randrange(USERS)}", f"page-{self._random.randrange(PAGES)}"
+            self.sent_at[value].append(time.monotonic())
             self._producer.produce(self.topics[0], value, key)
             self.sent += 1
             if self.sent % 1_000 == 0:
@@ -186,10 +189,10 @@ class Scene:
 
 
 @contextmanager
-def scene(asked: Asked, folder: Path) -> Iterator[Scene]:
+def scene(asked: Asked, folder: Path, linger_ms: int = 50) -> Iterator[Scene]:
     """Yield a scene on a broker of its own; end both."""
     with Cluster(folder / "kafka") as cluster:
-        made = Scene(asked, folder, cluster)
+        made = Scene(asked, folder, cluster, linger_ms)
         try:
             yield made
         finally:
