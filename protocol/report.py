@@ -158,6 +158,7 @@ class TaskMeasures(msgspec.Struct, frozen=True, kw_only=True):
     held_up: bool
     held_by: str | None = None
     sent_to: dict[str, int] = {}  # topic → records
+    streams: tuple[InputPosition, ...] = ()  # from other tasks: what is before is processed
     event_time_ms: int | None
 
 
@@ -289,8 +290,7 @@ class StandbyTaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a task's standby. ``checkpoint_id``: the checkpoint in its store, -1: none.
 
     ``position``: the offset in the changelog that the store includes, -1: none. ``read``, ``end``: offsets of the
-    changelog. ``behind``: messages that a task would read which starts on the store, -1: it would restore.
-    ``trouble``: why it does not go on, "": it does.
+    changelog. ``behind``: messages that a task on it would read, -1: all. ``trouble``: why it does not go on, or "".
     """
 
     stage: str

@@ -47,6 +47,14 @@ TASK_METRICS = (
         of=lambda view, task: view.lags(task),
     ),
     TaskMetric(
+        name="grete_stream_lag_messages",
+        kind="gauge",
+        by="topic",
+        text="messages from other tasks that the task has not processed yet; a message has up to thousands of records",
+        worry="it grows, or stays near downstream_lag_messages_max: this stage is slower than the one before it",
+        of=lambda view, task: view.stream_lags(task),
+    ),
+    TaskMetric(
         name="grete_event_time_lag_seconds",
         kind="gauge",
         text="how far the event time of the last checkpoint is behind the clock",

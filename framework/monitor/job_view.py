@@ -90,7 +90,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     workers: tuple[WorkerView, ...]
     standbys: tuple[StandbyView, ...] = ()
     checkpoint_interval_ms: int
-    ends: Mapping[str, int] = {}  # "topic[partition]" of an input from outside → where it ends; empty: not known
+    ends: Mapping[str, int] = {}  # "topic[partition]" of an input → where it ends; empty: not known
     busy: Mapping[str, float] = {}
     log_trouble: str | None = None
     disk_free_bytes: int | None = None
@@ -107,6 +107,15 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         for worker in self.workers:
             for task in worker.tasks.values():
                 yield worker, task
+
+    def stream_lags(self, task: TaskReport) -> dict[str, int]:
+        """Return stream → messages from other tasks that a task has not processed yet, as far as their end is known."""
+        lags: dict[str, int] = {}
+        for read in task.measures.streams:
+            end = self.ends.get(str(TopicPartition(read.topic, read.partition)))
+            if end is not None:
+                lags[read.topic] = max(0, end - read.offset) + lags.get(read.topic, 0)
+        return lags
 
     def hot_keys(self, name: str) -> HotKeys | None:
         """Return the hottest keys of a task, None: it is not busy enough to tell."""

@@ -128,6 +128,10 @@ def test_a_broken_job_is_found_out(name: str, tmp_path: Path, browser: Browser) 
         text = browser.shows(f"{expected.where}: {expected.what}", expected.value, f"What to do: {finding['remedy']}")
         assert [each for each in TOLD if TOLD[each].what in text] == [name]
         assert get(scene.url, "/livez")[0] == 200
+        if name == "slow_stage":
+            assert scene.until(lambda: value(metrics(scene.url), "grete_stream_lag_messages", stage="score"))
+            browser.open(f"{scene.url}/#/tasks?stage=score")
+            browser.until(lambda: int(browser.find("td[data-label=lag]").text.split(" messages")[0]) > 0)
         if name == "poisoned_record":
             browser.find(".finding a").click()
             browser.shows("Partition 0 of 1", "euros")

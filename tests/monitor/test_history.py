@@ -10,7 +10,7 @@ from grete.monitor.page.history import KEPT_MS, POINT_MS, SAMPLE_MS, Counted, Hi
 from grete.monitor.page.job_graph import graph_of
 from grete.monitor.page.live import RestoreShown, edge_rates, live
 from grete.monitor.page.problems import Problems
-from grete.protocol.report import InputReport, Portion, TaskReport
+from grete.protocol.report import InputPosition, InputReport, Portion, TaskReport
 from grete.settings import Settings
 from tests.monitor.views import view
 from tests.support.reports import AT_MS
@@ -102,6 +102,19 @@ def test_a_worker_that_is_back_says_after_how_long() -> None:
     history.take(at(2_100, {"split-0": status()}, starts=2))
     (incident,) = history.incidents
     assert incident.text == "worker 0 takes input again after 2.0 s, 4 entries of state restored"
+
+
+def test_messages_between_stages_wait_at_their_edge() -> None:
+    """Those that all tasks of the reading stage have not processed, as far as the end of their stream is known."""
+    read = tuple(InputPosition(STREAM, partition, 40) for partition in range(3))
+    tasks = {"count-0": status(streams=read[:1]), "count-1": status(streams=read[1:])}
+    shown = replace(at(0, tasks), ends={f"{STREAM}[0]": 45, f"{STREAM}[1]": 47, "lines[0]": 9})
+    history = History(GRAPH)
+    history.take(shown)
+    found = live(GRAPH, history, Problems(), shown)
+    waiting = [count for edge, count in zip(GRAPH.edges, found.waiting, strict=True) if edge.counted == STREAM]
+    assert waiting == [12]
+    assert [row.stream_lag for row in found.tasks if row.stage == "count"][:2] == [5, 7]
 
 
 def test_a_restore_has_the_time_that_it_will_take() -> None:

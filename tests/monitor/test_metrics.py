@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_tex
 from grete.core.supervision.process_end import WorkerEnd
 from grete.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
 from grete.monitor.metrics import JobMetrics
+from grete.protocol.report import InputPosition
 from tests.monitor.views import view
 from tests.support.reports import AT_MS
 from tests.support.reports import task_report as status
@@ -72,7 +73,9 @@ def test_before_the_first_view_there_is_no_sample() -> None:
 def test_every_metric_has_a_sample() -> None:
     """Each line of the catalog can be scraped from a job that runs."""
     end = WorkerEnd(reason="halted", text="it is lost", code="", at_ms=AT_MS)
-    shown = view({"add-up-0": status()}, halted=True, last_end=end, ends={"halted": 1})
+    read = (InputPosition("shop.split.words", 0, 7),)
+    shown = view({"add-up-0": status(streams=read)}, halted=True, last_end=end, ends={"halted": 1})
+    shown = replace(shown, ends={**shown.ends, "shop.split.words[0]": 9})
     shown = replace(shown, members=2, codes={"ab12": ("a", "b")}, partitions_here=1, moved_ms=AT_MS)
     names = {name for name, _ in scraped(JobMetrics(lambda: shown))}
     assert {each.name for each in (*TASK_METRICS, *WORKER_METRICS, *JOB_METRICS)} <= names

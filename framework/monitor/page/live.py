@@ -46,6 +46,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_id: int | None = None
     generation: int | None = None
     lag: int | None = None
+    stream_lag: int | None = None
     waits: str | None = None
     behind: OtherTasks | None = None
     commit: tuple[int, str] | None = None
@@ -93,7 +94,10 @@ class StandbyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LivePage(msgspec.Struct, frozen=True, kw_only=True):
-    """The job now: times in ms since 1970, ages in s, rates in records a second. ``slowest``: the name of a task."""
+    """The job now: times in ms since 1970, ages in s, rates in records a second. ``slowest``: the name of a task.
+
+    ``waiting``: messages from one stage that the next one has not processed, by edge.
+    """
 
     job: str
     at_ms: int
@@ -104,6 +108,7 @@ class LivePage(msgspec.Struct, frozen=True, kw_only=True):
     standbys: list[StandbyRow]
     tasks: list[TaskRow]
     rates: list[float | None]
+    waiting: list[int | None]
     gap_s: float | None
     slowest: str | None
     findings: list[Problem]
@@ -128,6 +133,7 @@ def live(graph: JobGraph, history: History, problems: Problems, view: JobView) -
         standbys=[_standby_row(standby) for standby in view.standbys],
         tasks=tasks,
         rates=edge_rates(graph, history),
+        waiting=edge_lags(graph, view),
         gap_s=None if slowest is None else slowest[0] - min(known)[0],
         slowest=None if slowest is None else slowest[1],
         findings=problems.now(view, _of_end(view)),
@@ -152,13 +158,14 @@ def task_row(
 
 
 def _with_report(row: TaskRow, history: History, view: JobView, task: TaskReport, *, restores: bool) -> TaskRow:
-    measures, lags, commit = task.measures, view.lags(task), task.commit
+    measures, lags, streams, commit = task.measures, view.lags(task), view.stream_lags(task), task.commit
     return replace(
         row,
         age_s=view.age_s(task),
         checkpoint_id=task.checkpoint_id if task.checkpoint_id > 0 else None,
         generation=task.generation,
         lag=sum(lags.values()) if lags else None,
+        stream_lag=sum(streams.values()) if streams else None,
         waits=task.waits,
         behind=task.behind,
         commit=None if commit is None else (commit.checkpoint_id, commit.step),
@@ -212,6 +219,16 @@ def edge_rates(graph: JobGraph, history: History) -> list[float | None]:
         known = [rate for rate in found if rate is not None]
         rates.append(sum(known) if known else None)
     return rates
+
+
+def edge_lags(graph: JobGraph, view: JobView) -> list[int | None]:
+    """Return the messages that wait at each edge between stages; None: it is none, or not known yet."""
+    waiting: list[int | None] = []
+    for edge in graph.edges:
+        lags = [view.stream_lags(task) for _, task in view.tasks() if edge.sender and task.stage == edge.reader]
+        known = [lag[edge.counted] for lag in lags if edge.counted in lag]
+        waiting.append(sum(known) if known else None)
+    return waiting
 
 
 def _worker_row(history: History, worker: WorkerView) -> WorkerRow:

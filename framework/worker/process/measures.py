@@ -2,13 +2,13 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.records.key_samples import KeySamples
-from grete.protocol.report import Blocked, EarlyBytes, TaskMeasures, WorkerMeasures
+from grete.protocol.report import Blocked, EarlyBytes, InputPosition, TaskMeasures, WorkerMeasures
 from grete.stores.overlay.expiring_store import BEFORE_ALL
 from grete.stores.rocksdb.memory_use import RocksMemory
 
@@ -41,8 +41,14 @@ def task_measures(driver: TaskDriver) -> TaskMeasures:
         held_up=driver.mode.held_up,
         held_by=parts.sends.held_by if driver.mode.held_up else None,
         sent_to=dict(runner.sent_to),
+        streams=tuple(_streams(driver)) if driver.running else (),
         event_time_ms=None if now == BEFORE_ALL else now,
     )
+
+
+def _streams(driver: TaskDriver) -> Iterator[InputPosition]:
+    for at in {partition for _, partition in driver.wiring.channels}:
+        yield InputPosition(at.topic, at.partition, driver.core.inputs.processed_offset(at))
 
 
 class WorkerMeter:

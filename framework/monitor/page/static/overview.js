@@ -20,6 +20,7 @@ const STEPS = {
   outputs: "waits until its outputs are acknowledged", data: "writes its changes to the changelog",
   commit: "waits until its commit is durable", verify: "checks that no other process took over", apply: "writes to its store",
 };
+const WAITING = 10; // messages between two stages from which on they are told: a few always are on their way
 const FEW = 12; // tasks of a stage that are all shown
 const WORST = 6; // of more, these
 const open = new Set(); // stages of which all tasks are shown, and problems of which all places are
@@ -99,7 +100,8 @@ export function overview(content, { graph, now }) {
   };
   const flow = (edge, index) => {
     const value = now.rates[index];
-    return { text: value === null ? "" : rate(value), flows: value > 0 && !now.ended };
+    const waiting = now.waiting[index] >= WAITING ? `, ${count(now.waiting[index])} wait` : "";
+    return { text: value === null ? "" : rate(value) + waiting, flows: value > 0 && !now.ended };
   };
   show(content,
     el("h2", {}, "Problems"), findings(graph, now), restores(now),
@@ -145,12 +147,17 @@ function restore(task) {
   return [tag(task.state), " ", text, el("progress", { max: end, value: done, "aria-label": `restore of ${task.name}` })];
 }
 
+function lag(task) {
+  const streams = task.stream_lag === null || task.stream_lag === undefined ? null : `${count(task.stream_lag)} messages`;
+  return task.lag === null || task.lag === undefined ? streams ?? "–" : [count(task.lag), streams && `, ${streams}`];
+}
+
 function taskTable(graph, now, stage, tasks) {
   const columns = ["task", "host", "state", "checkpoint age", "lag", "waits for", "back-pressure", "buffers", "in", "out"];
   const rows = tasks.map((task) => ({
     class: ENDED.includes(task.state) ? "bad" : null,
     cells: [task.name, `${now.host}${task.pid ? `, pid ${task.pid}` : ""}`, task.restore ? restore(task) : tag(task.state),
-      seconds(task.age_s), count(task.lag), waits(task), holds(graph, task), buffers(task), rate(task.in), rate(task.out)],
+      seconds(task.age_s), lag(task), waits(task), holds(graph, task), buffers(task), rate(task.in), rate(task.out)],
   }));
   return table(`Tasks of ${stage}`, columns, rows, { class: "rows" });
 }
