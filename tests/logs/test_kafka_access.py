@@ -46,11 +46,15 @@ def trims_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changelog_writer, "REWRITE_IDLE_BYTES", 0)
 
 
+def sentence(text: str) -> ExternalRecord:
+    """Return an input, dated now: retention deletes what is old."""
+    return ExternalRecord(TopicPartition(sentences.name, 0), b"k", text.encode(), time.time_ns() // 1_000_000)
+
+
 def say(broker: SecureBroker, *texts: str) -> None:
     """Append sentences, as somebody who may."""
     log = KafkaLog(broker.plain)
-    partition, now = TopicPartition(sentences.name, 0), time.time_ns() // 1_000_000  # retention deletes what is old
-    log.produce(0, 0, [ExternalRecord(partition, b"k", text.encode(), now) for text in texts])
+    log.produce(0, 0, [*map(sentence, texts)])
     while not log.poll():
         log.wait(1_000)
     log.close()
@@ -64,8 +68,12 @@ def committed(worker: Worker) -> bool:
 def work(
     broker: SecureBroker, directory: Path, job: Job = guarded_job, until: Callable[[Worker], bool] = committed
 ) -> int:
-    """Run a worker until it has done enough; return its exit code. Raises what it fails with."""
+    """Run a worker until it has done enough; return its exit code. Raises what it fails with.
+
+    It gets a sentence more with each report: the next commit of a task without work would come seconds later.
+    """
     log = KafkaLog(broker.bootstrap, broker.options(), group=job.name)
+    giving = KafkaLog(broker.plain)
     try:
         ours = JobDirectory(directory / "job", address=LogAddress(f"kafka://{broker.bootstrap}"))
         prepare(job, log, ours, SETTINGS)
@@ -74,6 +82,9 @@ def work(
         def stop_in_time(_report: WorkerReport) -> None:
             if until(worker):
                 worker.stop()
+            else:
+                giving.produce(0, 0, [sentence("more")])
+                giving.poll()
 
         worker.reports.send, worker.reports.positions.publish = stop_in_time, log.publish
         try:
@@ -81,6 +92,7 @@ def work(
         finally:
             worker.close()
     finally:
+        giving.close()
         log.close()
 
 

@@ -18,9 +18,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from grete.protocol.members import Heartbeat, JobAssignment, decode_members_message
 from grete.testing.broker.find import Broker
 from tests.monitor.test_server import get, url_in
-from tests.support.waiting import until
+from tests.support import forking
+from tests.support.waiting import pause, until
 from tests.verification.chaos.troubles_of_disks import can_mount, fill, small_disk
-from tests.worker.test_members import LIMIT_S, PARTITIONS, Machines
+from tests.worker.test_members import ASK_S, LIMIT_S, PARTITIONS, Machines
 
 pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.timeout(400)]
 
@@ -103,6 +104,12 @@ def different_code(url: str) -> list[dict[str, Any]]:
     return [each for each in json.loads(get(url, "/status.json")[1])["findings"] if "different code" in each["what"]]
 
 
+def has_joined(machines: Machines, machine: str, begin: int) -> bool:
+    """Whether a machine has written to the members' topic, behind an offset."""
+    assert machines.ups["stays"].poll() is None
+    return any(isinstance(row, Heartbeat) and row.machine == machine for row in written(machines, begin))
+
+
 def test_code_changes_one_machine_after_another(machines: Machines) -> None:
     """No stop: also not for the partition of a worker with the old code that dies, and that its machine cannot restart.
 
@@ -180,8 +187,12 @@ def test_the_partitions_of_a_machine_with_a_full_disk_go_to_the_other(machines: 
         machines.until(machines.shared_by("a", "b"))
         machines.give()
         fill(disk)
-        while machines.ups["a"].poll() is None:
-            machines.give(20)
+
+        def has_ended() -> bool:
+            machines.give()  # as much as it can count meanwhile: all must come out
+            return machines.ups["a"].poll() is not None
+
+        until(has_ended, "the end of a", step=lambda: pause(ASK_S), saw=machines.logs)
         assert ended(machines, "a") == 4, machines.logs()
         machines.until(machines.shared_by("b"))
         machines.require_exact()
@@ -197,11 +208,9 @@ def test_members_that_die_as_soon_as_they_join_move_nothing(machines: Machines) 
     for number in range(6):
         machines.up(f"dies-{number}")
         machines.give(1)
-        while not any(
-            isinstance(row, Heartbeat) and row.machine == f"dies-{number}" for row in written(machines, begin)
-        ):
-            assert machines.ups["stays"].poll() is None
-        machines.kill(f"dies-{number}")
+        name = f"dies-{number}"
+        until(lambda name=name: has_joined(machines, name, begin), f"{name} joins")  # type: ignore[misc]  # mypy gives a default no type
+        machines.kill(name)
     machines.require_exact()
     assert here <= workers(machines, "stays")
     assert "goes to another member" not in said(machines, "stays")
@@ -210,8 +219,9 @@ def test_members_that_die_as_soon_as_they_join_move_nothing(machines: Machines) 
     assert len(rows) <= 2 * len(beats) + 10  # news and assignments: not more than one for each beat
 
 
-@pytest.mark.usefixtures("started_by_exec")  # the interpreter reads its sitecustomize as it starts
-def test_a_machine_whose_clock_is_an_hour_off_is_a_member_like_any_other(machines: Machines) -> None:
+def test_a_machine_whose_clock_is_an_hour_off_is_a_member_like_any_other(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither it nor another member looks dead, and no record is lost or counted twice.
 
     The clock is that of Python, which is all that Grete reads: librdkafka's is written over by the broker's.
@@ -221,9 +231,15 @@ def test_a_machine_whose_clock_is_an_hour_off_is_a_member_like_any_other(machine
     machines.up("a")
     machines.until(machines.shared_by("a"))
     machines.give()
-    machines.up("b", PYTHONPATH=path, CLOCK_OFF_S="3600")
+
+    def up(machine: str, off_s: int) -> None:
+        with monkeypatch.context() as patched:  # the interpreter reads its sitecustomize as it starts
+            patched.setattr(subprocess, "Popen", forking.BY_EXEC)
+            machines.up(machine, PYTHONPATH=path, CLOCK_OFF_S=str(off_s))
+
+    up("b", 3600)
     machines.until(machines.shared_by("a", "b"))
-    machines.up("c", PYTHONPATH=path, CLOCK_OFF_S="-3600")
+    up("c", -3600)
     machines.until(machines.shared_by("a", "b", "c"))
     machines.give()
     machines.kill("b")
