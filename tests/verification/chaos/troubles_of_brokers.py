@@ -29,6 +29,8 @@ FROZEN_S = 6.0
 DOWN_S = 1.0
 # Of a broker that some scenarios share: a transaction that has timed out is ended soon.
 SHARED = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+# Of a broker's troubles, few happen within a commit and most between two: it need not commit as often as it can.
+INTERVAL = "checkpoint_interval_ms=200"
 SMALL_BATCH = "250"  # bytes: less than a transaction's batch of entries
 
 
@@ -48,7 +50,8 @@ def on_cluster(
     config.write_text("\n".join(options))
     with contextlib.ExitStack() as held:
         cluster = shared or held.enter_context(Cluster(directory / "kafka", brokers, changed))
-        stage = held.enter_context(scene(directory / "job", KAFKA + cluster.bootstrap, seed, config=config))
+        address = KAFKA + cluster.bootstrap
+        stage = held.enter_context(scene(directory / "job", address, seed, INTERVAL, config=config))
         stage.running()
         stage.flow(200)
         yield cluster, stage
