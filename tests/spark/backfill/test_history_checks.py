@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]  # the first to come starts Spark
 
 NOTHING = Accepted()
+FIRST = [("stages=[Parse, Sum]", "stages=[Parse]")]  # the stage that reads the history
 BY_TIME = [
+    *FIRST,
     ('Store("seen", key=utf8, value=int64)', 'Store("seen", key=utf8, value=int64, ttl_ms=1_000_000)'),
 ]
 
@@ -62,7 +64,7 @@ def test_a_time_in_the_future(spark: "SparkSession", scene: Scene, tmp_path: Pat
     words = "the highest timestamp of the files is 4102444800000", "2100-01-01", "in the future", "--accept times"
     refused(spark, scene, path, Accepted(kinds=frozenset({Accept.TIMES})), *words)
     (tmp_path / "other").mkdir()
-    timeless = Scene(tmp_path / "other", "-timeless")
+    timeless = Scene(tmp_path / "other", "-timeless", changes=FIRST)
     timeless.accepted = NOTHING
     timeless.backfill(spark, path)
     timeless.log.close()
