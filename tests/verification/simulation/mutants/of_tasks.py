@@ -162,7 +162,7 @@ def commit_awaited_for_ever(sent_other: Any) -> Any:
     """A commit whose acknowledgement was lost is waited for without end (C4; found by the simulator)."""
 
     def mistaken(self: PendingSends, token: int, mono_ms: float, size: int = 0) -> None:
-        sent_other(self, token, float("inf"), size)
+        sent_other(self, token, mono_ms + 1e12, size)
 
     return mistaken
 
