@@ -1,7 +1,4 @@
-"""Joins a stream with a table: each order goes out with the city of its customer.
-
-A table is a store that one of the inputs fills. The first stage sends each order to the partition of its customer.
-"""
+"""Joins a stream with a table, a store that an input fills: each order goes out with the city of its customer."""
 
 import msgspec
 
@@ -42,24 +39,20 @@ class Ship(Task):
 
     @on(orders)
     def order(self, record: Record[str, str]) -> None:
-        """Send it to the city of its customer."""
-        customer, item = record.key, record.value
-        if (city := self.cities.get(customer)) is None:
-            self.waiting.put(customer, [*self.waiting.get(customer, []), item])
+        if (city := self.cities.get(record.key)) is None:
+            self.waiting.put(record.key, [*self.waiting.get(record.key, []), record.value])
         else:
-            self.out.send(city, item)
+            self.out.send(city, record.value)
 
     @on(customers)
     def customer(self, record: Record[str, str | None]) -> None:
-        """Keep the city, and send the orders that waited for it; without a city the customer is gone."""
-        customer, city = record.key, record.value
-        if city is None:
-            self.cities.delete(customer)
-            return
-        self.cities.put(customer, city)
-        for item in self.waiting.get(customer, []):
-            self.out.send(city, item)
-        self.waiting.delete(customer)
+        if record.value is None:  # the customer is gone
+            self.cities.delete(record.key)
+        else:
+            self.cities.put(record.key, record.value)
+            for item in self.waiting.get(record.key, []):
+                self.out.send(record.value, item)
+            self.waiting.delete(record.key)
 
 
 job = Job("shipments", stages=[ByCustomer, Ship], partitions=2)
