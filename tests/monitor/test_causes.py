@@ -133,7 +133,7 @@ def test_a_broken_job_is_found_out(name: str, tmp_path: Path, browser: Browser) 
             browser.open(f"{scene.url}/#/tasks?stage=score")
             browser.until(lambda: int(browser.find("td[data-label=lag]").text.split(" messages")[0]) > 0)
         if name == "poisoned_record":
-            browser.find(".finding a").click()
+            browser.click(".finding a")
             browser.shows("Partition 0 of 1", "euros")
         if scene.mend is not None:
             scene.mend()

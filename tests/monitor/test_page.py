@@ -184,7 +184,7 @@ def stored_is_read(browser: Browser, url: str) -> None:
     assert HOSTILE[1] in shown
     browser.open(f"{url}/#/letters")
     browser.shows("ValueError: cannot split 'refuse secret-4711'", "stage split")
-    browser.find("summary").click()
+    browser.click("summary")
     browser.shows("raise ValueError")
     browser.open(f"{url}/#/changelog?stage=count&partition=1")
     browser.shows("claim", "commit", "checkpoint ")

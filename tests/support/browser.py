@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
-from selenium.common.exceptions import TimeoutException
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -63,7 +63,10 @@ class Browser:
     def until(self, condition: Callable[[], Any]) -> Any:
         """Wait for something that is true; return it. Fail with the text of the page after the limit."""
         try:
-            return WebDriverWait(self.driver, LIMIT_S, 0.05).until(lambda _: condition())
+            waiting = WebDriverWait(
+                self.driver, LIMIT_S, 0.05, [StaleElementReferenceException]
+            )  # drawn again: look again
+            return waiting.until(lambda _: condition())
         except TimeoutException:
             raise AssertionError(f"the page shows after {LIMIT_S:.0f} s: {self.text()}") from None
 
@@ -87,6 +90,11 @@ class Browser:
     def find(self, selector: str) -> Any:
         """Return the first element that a CSS selector finds."""
         return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def click(self, selector: str) -> None:
+        """Click on the first element that a CSS selector finds, once it is there, in one step of the page."""
+        found = f"const found = document.querySelector('{selector}'); found?.click(); return found !== null"
+        self.until(lambda: self.script(found))
 
     def picture(self, path: Path, height: int | None = None) -> None:
         """Write a picture of the page, of its whole height or of this one."""
