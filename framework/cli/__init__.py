@@ -39,7 +39,7 @@ def _fill_standard_files() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it is the lowest free number: this one
 
 
 def report_errors(app: Callable[[], object]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from grete.api.serdes.serde import Codec, Serde, first_serde
+from grete.api.serdes.serde import Codec, Serde, bytes_serde, first_serde
 from grete.api.topics.reader import PRODUCER, SEQ
 from grete.api.topics.topic import Topic, encode_record, uses_registry
 from grete.protocol.frames import encode_headers
@@ -107,4 +107,4 @@ def _bytes(serde: Serde[Any], part: msgspec.Raw, *, is_key: bool = False) -> byt
     if isinstance(serde, Codec) and serde.name.startswith("json"):
         value = serde.decode(bytes(part))
         return serde.encode(value) if is_key else bytes(part)
-    return serde.encode(bytes.fromhex(plain) if serde.name == "bytes" else plain)
+    return serde.encode(bytes.fromhex(plain) if serde == bytes_serde else plain)
