@@ -105,7 +105,7 @@ def different_code(url: str) -> list[dict[str, Any]]:
 
 
 def has_joined(machines: Machines, machine: str, begin: int) -> bool:
-    """Whether a machine has written to the members' topic, behind an offset."""
+    """Return whether a machine has written to the members' topic behind an offset."""
     assert machines.ups["stays"].poll() is None
     return any(isinstance(row, Heartbeat) and row.machine == machine for row in written(machines, begin))
 

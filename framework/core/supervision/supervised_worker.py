@@ -124,7 +124,7 @@ class SupervisedWorker:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it should report, and says nothing."""
+        """Whether its process runs, and has said nothing for SILENT_S."""
         return self.state is ProcessState.RUNNING and self.reports.silent_s >= SILENT_S
 
     @property

@@ -4,8 +4,8 @@ from grete.api.tasks.methods import ReturnError, refuse_return
 from grete.errors import TaskError
 
 ONLY_CALLS = (
-    "process awaits something that is no call of the task: what it waits for has no time-out, and is not recorded. Put "
-    "it into an async function, declare NAME = Call(function) in the task, and await self.NAME(…)"
+    "an async method awaits something that is no call of the task: what it waits for has no time-out, and is not "
+    "recorded. Put it into an async function, declare NAME = Call(function) in the task, and await self.NAME(…)"
 )
 
 
@@ -13,7 +13,7 @@ def returned(value: object) -> Exception | None:
     """Return the error of code that has returned something."""
     if value is not None:
         try:
-            refuse_return("process", value)
+            refuse_return("an async method", value)
         except ReturnError as error:
             return error
     return None

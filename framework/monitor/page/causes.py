@@ -175,7 +175,7 @@ def _of_blocked(view: JobView, worker: WorkerView) -> Iterator[FindingAt]:
         since_ms=blocked.since_ms,
         link="tasks",
         value=f"{blocked.at}{inner}: since {_since(blocked.since_ms)}{_who_waits(view, held)}",
-        remedy="nothing of its worker goes on meanwhile. A call to another system needs a time-out, or is a Call "
+        remedy="its worker does nothing else meanwhile. A call to another system needs a time-out, or is a Call "
         "(docs/guides/calls.md); after liveness_timeout_ms the worker ends, and is started again",
     )
 
@@ -318,15 +318,12 @@ def _of_slow(view: JobView, task: TaskReport, share: float, line: str) -> Findin
     if hot is not None and hot.by_time[0][1] >= HOT_SHARE:
         what = "a key is hot"
         remedy = (
-            f"more partitions do not help: a key has one task. {faster}; or part the key, as by a number behind it, "
-            "and bring the parts together in a stage behind"
+            f"more partitions do not help: a key has one task. {faster}; or split (salt) the key, as by a number at "
+            "its end, and combine the parts in the next stage"
         )
     elif others and max(others) < IDLE_SHARE:
         what = "a partition is hot"
-        remedy = (
-            f"{faster}. More partitions help as far as the keys that it has are parted by them; see whether the "
-            "producers place keys evenly"
-        )
+        remedy = f"{faster}. More partitions help if they split its keys; see whether the producers spread keys evenly"
     return FindingAt(
         level="error",
         what=what,
@@ -342,7 +339,7 @@ def _shares(keys: Sequence[tuple[str, float]]) -> str:
 
 
 def _holds_up(view: JobView, task: TaskReport) -> bool:
-    """Whether a task does not keep up, or another one takes no input because of those behind it."""
+    """Tell whether a task falls behind, or others take no input because a later stage is slow."""
     age_s = view.age_s(task)
     if age_s is not None and age_s > keeps_up_s(view):
         return True
