@@ -75,7 +75,7 @@ class Hosting:
     def start(self, machine: Machine, partition: int, sets: Sequence[str], state: Path | None = None) -> Hosted:
         """Start a worker of a partition on a machine; its stores are the machine's own, if not in ``state``."""
         self.starts += 1
-        (machine.directory / "chain_here.py").write_text(self._reference)
+        machine.write("chain_here.py", self._reference)
         log = machine.directory / f"worker-{self.starts}-of-{partition}.log"
         place = self.job_directory(machine)
         command = [sys.executable, "-m", "grete.cli", "worker", "chain_here.py", "--partition", str(partition)]

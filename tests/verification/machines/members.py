@@ -81,7 +81,7 @@ class Members:
 
     def start(self, machine: Machine) -> None:
         """Start the member of a machine."""
-        (machine.directory / "chain_here.py").write_text(self._reference)
+        machine.write("chain_here.py", self._reference)
         command = [sys.executable, "-m", "grete.cli", "up", "chain_here.py", "--log", self._log]
         command += [
             "--directory",
