@@ -132,7 +132,7 @@ def _run(found: JobTarget, asked: _Asked, begin: Mapping[str, datetime], process
                         if feeding.idle and _done(local, feeding.ends(), screen, drain=asked.drain):
                             break
             ended_s = time.monotonic()
-            screen.say("stopping …")
+            screen.say("stopping …" if stop.asked else "all input is committed: stopping the workers …")
             local.stop()
             tell(local, screen)
             screen.dropped(local.reports.dropped, local.reports.failures, finally_=True)
