@@ -31,7 +31,7 @@ from grete.job.directory import JobDirectory
 from grete.job.key_metadata import pin, rescale_entry, rescaled
 from grete.job.metadata import guarantee_entry, pinned_settings
 from grete.logs.embedded import EmbeddedLog, schema
-from grete.logs.kafka import admin
+from grete.logs.kafka import topic_settings
 from grete.logs.kafka.client import config
 from grete.logs.kafka.read.reader import KafkaReader
 from grete.logs.kafka.write import job_metadata
@@ -171,14 +171,14 @@ def test_topics_have_their_names() -> None:
 
 def test_topics_have_their_settings() -> None:
     """A topic that an earlier build has made is not refused for its settings."""
-    assert admin.STREAM == {
+    assert topic_settings.STREAM == {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
         "retention.bytes": "-1",
         "message.timestamp.type": "LogAppendTime",
         "max.message.bytes": "2097152",
     }
-    assert admin.COMPACTED == {"cleanup.policy": "compact"}
+    assert topic_settings.COMPACTED == {"cleanup.policy": "compact"}
 
 
 def test_clients_have_their_names() -> None:

@@ -156,6 +156,27 @@ def test_a_setting_that_does_harm_is_found(
     assert found["remedy"]
 
 
+def test_disk_that_brokers_give_back_late_is_a_warning(
+    guarded: SecureBroker, address: LogAddress, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Until a start by a user who may set it: the listed rights do not have AlterConfigs."""
+    topic = "guarded.split.changelog"
+    entry = ConfigEntry("segment.bytes", "", incremental_operation=AlterConfigOpType.DELETE)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    guarded.admin.incremental_alter_configs([resource])[resource].result()
+
+    def warned() -> list[dict[str, Any]]:
+        return [row for row in findings(address, tmp_path, capsys) if row["what"] == "disk of brokers"]
+
+    for options in (guarded.options(), None):
+        (found,) = warned()
+        assert (found["level"], found["where"]) == ("warning", topic)
+        assert "segment.bytes=67108864" in found["remedy"]
+        with closing(KafkaLog(guarded.bootstrap if options else guarded.plain, options)) as log:
+            log.create_topic(topic, 1)
+    assert warned() == []
+
+
 def test_an_input_that_was_created_again_is_an_error(
     guarded: SecureBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

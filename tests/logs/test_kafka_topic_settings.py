@@ -2,10 +2,10 @@
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from grete.errors import ConfigError
-from grete.logs.kafka.admin import STREAM
+from grete.logs.kafka.topic_settings import STREAM
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
 from tests.logs.test_kafka import Connect, connect, filled, make, topic
@@ -13,6 +13,7 @@ from tests.logs.test_kafka import Connect, connect, filled, make, topic
 __all__ = ["connect", "topic"]  # fixtures
 
 pytestmark = pytest.mark.kafka
+SEGMENTS = {"segment.bytes": "67108864", "segment.ms": "86400000"}
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,26 @@ def test_a_topic_without_a_cleanup_policy_is_taken_where_it_can_be_trimmed(
     else:
         with pytest.raises(ConfigError, match=f"topic {topic} has an empty cleanup.policy, .* Kafka before 4.2"):
             log.create_topic(topic, 1)
+
+
+def segments(kafka_broker: Broker, topic: str) -> dict[str, str]:
+    """Return the settings by which the broker cuts a topic into files."""
+    client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    found = client.describe_configs([resource])[resource].result()
+    return {name: found[name].value for name in SEGMENTS}
+
+
+def test_a_topic_gives_back_what_is_trimmed_unless_somebody_chose_otherwise(
+    kafka_broker: Broker, connect: Connect, topic: str
+) -> None:
+    """A new stream, and one of an earlier release, gets small segments; what the topic has of its own stays."""
+    log, before, chosen = connect(), f"{topic}-before", f"{topic}-chosen"
+    make(kafka_broker, before, **STREAM)
+    make(kafka_broker, chosen, **(STREAM | {"segment.bytes": "1073741824"}))
+    for each in (topic, before, chosen):
+        log.create_topic(each, 1)
+    log.create_topic(f"{topic}-plain", 1, plain=True)
+    assert segments(kafka_broker, topic) == segments(kafka_broker, before) == SEGMENTS
+    assert segments(kafka_broker, chosen) == SEGMENTS | {"segment.bytes": "1073741824"}
+    assert int(segments(kafka_broker, f"{topic}-plain")["segment.ms"]) > int(SEGMENTS["segment.ms"])

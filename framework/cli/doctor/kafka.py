@@ -165,7 +165,7 @@ class Doctor:
         for stage in self._job.stages:
             for topic in topology.externals_of(stage.ordinal):
                 if stage.ordinal in topology.deterministic and topic in there:
-                    self._refused(topic, partial(self._topics.refuse_compacted, topic, stage.name))
+                    self._refused(topic, partial(self._topics.settings.refuse_compacted, topic, stage.name))
         return there
 
     def _not_there(self, topic: str, use: TopicUse, why: str) -> None:
@@ -207,7 +207,15 @@ class Doctor:
 
     def _settings(self, topic: str, use: TopicUse) -> None:
         if use.kind in ("changelog", "stream"):
-            self._refused(topic, partial(self._topics.check, topic))
+            if large := self._refused(topic, partial(self._topics.settings.check, topic)):
+                wanted = ",".join(f"{name}={value}" for name, value in large.items())
+                self._report.warn(
+                    "disk of brokers",
+                    topic,
+                    f"brokers keep what is trimmed for long: {', '.join(large)}",
+                    f"grant AlterConfigs on topic {topic}: the next start sets {wanted}; or kafka-configs.sh --alter "
+                    f"--topic {topic} --add-config {wanted}",
+                )
             return
         found = self._ask(lambda: self._described(ResourceType.TOPIC, topic))
         if isinstance(found, str):
@@ -228,14 +236,15 @@ class Doctor:
                 "a larger output ends the worker: raise it to 1048588, the default",
             )
 
-    def _refused(self, topic: str, check: Callable[[], None]) -> None:
-        """Let a check of a start look; what it refuses is an error."""
+    def _refused(self, topic: str, check: Callable[[], dict[str, int] | None]) -> dict[str, int] | None:
+        """Let a check of a start look, and return what it does; what it refuses is an error."""
         try:
-            check()
+            found = check()
         except ConfigError as error:
             self._report.failed("settings", topic, error)
-        else:
-            self._report.ok("settings", topic, "as the job needs them")
+            return None
+        self._report.ok("settings", topic, "as the job needs them")
+        return found
 
     def _group(self) -> None:
         name = self._job.name

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from grete.errors import ConfigError, OffsetOutOfRange, TransientError
-from grete.logs.kafka.admin import COMPACTED, STREAM, Topics
+from grete.logs.kafka.admin import Topics
 from grete.logs.kafka.client.config import batching, scrubber, split_options
 from grete.logs.kafka.client.errors import Troubles
 from grete.logs.kafka.client.metadata_client import SPREAD_S_MAX
@@ -19,6 +19,7 @@ from grete.logs.kafka.client.refusals import TimestampLimits
 from grete.logs.kafka.client.tls_diagnosis import ClientOptions
 from grete.logs.kafka.group_positions import GroupPositions
 from grete.logs.kafka.read.reader import KafkaReader
+from grete.logs.kafka.topic_settings import COMPACTED, STREAM
 from grete.logs.kafka.write.job_metadata import KafkaJobMetadata
 from grete.logs.kafka.write.producer import KafkaWriter
 from grete.logs.kafka.write.transactions import Transactions
@@ -63,7 +64,7 @@ class KafkaLog(KafkaReader):
         self._writer = KafkaWriter(self._producer, troubles)  # first: a producer id takes longest
         self._writers = [self._writer]  # a second one, for plain records, is made when there are some
         self._topics = Topics(admin, troubles, patience)
-        self._timestamps = TimestampLimits(self._topics.timestamp_limits)
+        self._timestamps = TimestampLimits(self._topics.settings.timestamp_limits)
         connect = partial(troubles.made, AdminClient, admin)
         self._positions = GroupPositions(connect, self._ask_group, group)
         self._transactions: dict[TopicPartition, Transactions] = {}
@@ -106,8 +107,8 @@ class KafkaLog(KafkaReader):
         if found != partitions:
             way = "use that number or another topic" if plain else "delete it, if it is empty; else rename the job"
             raise ConfigError(f"topic {topic} has {found} partitions, not {partitions}: {way}", topic=topic)
-        if not (plain or compacted):
-            self._topics.check(topic)
+        if not (plain or compacted) and (large := self._topics.settings.check(topic)):
+            self._topics.settings.give_back(topic, large)
         self.connection.counts[topic] = found
 
     def open_metadata(self, job: str, transactional: str | None = None) -> KafkaJobMetadata:
@@ -132,7 +133,7 @@ class KafkaLog(KafkaReader):
 
     def refuse_compacted(self, topic: str, stage: str) -> None:
         """Raise ConfigError if the broker compacts a topic that a deterministic stage reads (D2)."""
-        self._topics.refuse_compacted(topic, stage)
+        self._topics.settings.refuse_compacted(topic, stage)
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Return (offset of the first message still there, offset of the next message to come): one round trip."""
