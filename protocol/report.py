@@ -275,15 +275,13 @@ class EndReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a worker process on its tasks and on itself.
-
-    ``measures``: None before there are any. ``end``: why it ends, None: it goes on, or was asked to end.
-    """
+    """The report of a worker process: of its tasks, its ``measures``, the error that is its ``end``, its exit code."""
 
     version: int = REPORT_VERSION
     tasks: tuple[TaskReport, ...]
     measures: WorkerMeasures | None = None
     end: EndReport | None = None
+    exit: int | None = None
 
 
 class StandbyTaskReport(msgspec.Struct, frozen=True, kw_only=True):

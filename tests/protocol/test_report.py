@@ -118,7 +118,7 @@ def test_a_report_of_another_build_is_refused(field: str, value: object, said: s
 
 
 def test_the_bytes_of_a_report_are_frozen() -> None:
-    """A name that changes, or a field that goes, is another version; what was written before ``end`` is still read."""
+    """A name that changes, or a field that goes, is another version; what came before ``end``, ``exit`` is."""
     line = (
         b'{"version":1,"tasks":[{"stage":"add-up","partition":3,"status":"restoring","checkpoint_id":5,"position":7,'
         b'"read":9,"end":11,"behind":-1,"trouble":"","counters":{}}]'
@@ -128,10 +128,10 @@ def test_the_bytes_of_a_report_are_frozen() -> None:
     end = (
         b'{"version":1,"tasks":[],"measures":null,"end":{"reason":"task error","text":"it failed","code":"",'
         b'"traceback":"in process","place":{"stage":"add-up","partition":3,"topic":"words","topic_partition":'
-        b'["words",1],"offset":7}}}'
+        b'["words",1],"offset":7}}'
     )
-    assert encode_report(WorkerReport(tasks=(), end=END)) == end
-    assert decode_worker_report(end) == WorkerReport(tasks=(), end=END)
+    assert encode_report(WorkerReport(tasks=(), end=END, exit=1)) == end + b',"exit":1}'
+    assert decode_worker_report(end + b"}") == WorkerReport(tasks=(), end=END)
     fields = sorted(msgspec.json.decode(encode_report(WorkerReport(tasks=(task_report(),))))["tasks"][0])
     assert fields == FIELDS_OF_A_TASK
 

@@ -46,6 +46,8 @@ class Obey(Task):
                 os.kill(os.getpid(), signal.SIGKILL)
             case "abort":
                 os.abort()
+            case code:
+                os._exit(int(code))
 
 job = Job("obeys", stages=[Obey])
 """
@@ -60,6 +62,9 @@ job = Job("obeys", stages=[Obey])
         ("silence", "task error", "", "stage obey, partition 0: topic words (words[0]), offset 0", "in process"),
         ("kill", "killed", "", "was killed by SIGKILL", ""),
         ("abort", "aborted", "", "was aborted by SIGABRT", ""),
+        ("0", "other", "", "crashed, code 0: the job's code, or a library, has ended the process", ""),
+        ("3", "other", "", "crashed, code 3: the job's code, or a library, has ended the process", ""),
+        ("4", "other", "", "crashed, code 4: the job's code, or a library, has ended the process", ""),
     ],
 )
 def test_a_worker_reports_why_it_ends(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grete.core.supervision.process_end import worker_end
+from grete.core.supervision.process_end import ProcessExit, worker_end
 from grete.errors import ExitCode, Halted, LogAway, StoreCorrupted, TaskError, TransientError
 from grete.halts import HaltCode
 from grete.protocol.ids import TopicPartition
@@ -61,12 +61,17 @@ def test_the_reason_names_what_to_look_at(
     assert (end.reason, end.text) == (reason, "crashed, code 1" if said is None else said.text)
 
 
+def halted(error: Exception, directory: Path) -> ProcessExit:
+    """Return the end of a process that has said that it halts."""
+    return exit_of(ExitCode.HALTED, end_report(error, ()), directory / "log", said=ExitCode.HALTED)
+
+
 def test_a_task_that_was_given_up_has_the_reason_of_its_ends(tmp_path: Path) -> None:
     """The code says that it was given up, the reason what has failed; another halt is one."""
     given_up = chained(Halted("10 times", code=HaltCode.GIVEN_UP), TaskError("the code raised"))
-    end = worker_end(exit_of(ExitCode.HALTED, end_report(given_up, ()), tmp_path / "log"), "", silent=False)
+    end = worker_end(halted(given_up, tmp_path), "", silent=False)
     assert (end.reason, end.code) == ("task error", HaltCode.GIVEN_UP.value)
-    lost = exit_of(ExitCode.HALTED, end_report(Halted("it is lost"), ()), tmp_path / "log")
+    lost = halted(Halted("it is lost"), tmp_path)
     assert lost.reason(silent=False) == "halted"
 
 

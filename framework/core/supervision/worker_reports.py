@@ -26,11 +26,11 @@ SILENT_S = 5.0  # a worker reports twice a second, its watch once: on a busy mac
 
 
 class WorkerReports:
-    """The last reports of one worker: its ``tasks`` by name, its ``measures``. ``end``: why its process ends.
+    """The last reports of one worker: its ``tasks`` by name, its ``measures``.
 
-    ``checkpoint_id``: the highest that one of its tasks has committed, -1: none is known. ``fenced``: the tasks that
-    another process has, by name, as they were said last. ``still_s``: for how long it has not gone on, as far as it has
-    said; ``silent_s``: for how long it has said nothing.
+    ``end``, ``exit``: why its process ends, and with which code. ``checkpoint_id``: the highest that one of its tasks
+    has committed, -1: none is known. ``fenced``: the tasks that another process has, by name, as they were said last.
+    ``still_s``: for how long it has not gone on, as far as it has said; ``silent_s``: for how long it has said nothing.
     """
 
     def __init__(self) -> None:
@@ -38,6 +38,7 @@ class WorkerReports:
         self.tasks: Mapping[str, TaskReport] = {}
         self.measures: WorkerMeasures | None = None
         self.end: EndReport | None = None
+        self.exit: int | None = None
         self.checkpoint_id = -1
         self.fenced: dict[str, TaskReport] = {}
         self.still_s = self.silent_s = 0.0
@@ -49,7 +50,7 @@ class WorkerReports:
     def process_started(self) -> None:
         """Take note that what comes next is said by a new process."""
         self.forget()
-        self.end, self._ends = None, {}
+        self.end, self.exit, self._ends = None, None, {}
         self.still_s, self.silent_s, self._missed = 0.0, 0.0, False
 
     def forget(self) -> None:
@@ -77,7 +78,7 @@ class WorkerReports:
         if report.measures is None or report.measures.goes_on:
             self.still_s = 0.0
         said = {task.name: task for task in report.tasks}
-        self.measures, self.end = report.measures, report.end
+        self.measures, self.end, self.exit = report.measures, report.end, report.exit
         failures, news = self._failures(said), list(self._news(said))
         self._ends = {name: task.ends for name, task in said.items()}
         known = self.fenced | said

@@ -32,6 +32,7 @@ def run_worker(make: Callable[[], Worker], whose: Whose, pipe: StatusPipe | None
     out ends the process here.
     """
     worker: Worker | None = None
+    error: Exception | None = None
     if not (os.isatty(0) or os.environ.get("PYTHONBREAKPOINT")):  # else pdb, or what the user has chosen
         sys.breakpointhook = _refuse_breakpoint
     gc.freeze()  # what is imported stays: no collection need look at it
@@ -55,8 +56,8 @@ def run_worker(make: Callable[[], Worker], whose: Whose, pipe: StatusPipe | None
         error = named(raised)
         log_end(error)
         code = exit_code(error, worker=True)
-        if pipe is not None:
-            pipe.end(_last_report(worker, error))
+    if pipe is not None:
+        pipe.end(_last_report(worker, error, code))
     if worker is not None and worker.stopping.gave_up:
         end_at_once(code)
     if code is not ExitCode.DONE:
@@ -67,11 +68,11 @@ def run_worker(make: Callable[[], Worker], whose: Whose, pipe: StatusPipe | None
     return code
 
 
-def _last_report(worker: Worker | None, error: Exception) -> WorkerReport:
-    """Return the last report, with the end."""
-    if worker is None:
-        return WorkerReport(tasks=(), end=end_report(error, ()))
-    return replace(worker.reports.last, end=end_report(error, (task.wiring for task in worker.hosting.tasks.values())))
+def _last_report(worker: Worker | None, error: Exception | None, code: ExitCode) -> WorkerReport:
+    """Return the last report, with the end: user code can make an exit code, and no report."""
+    tasks = () if worker is None else worker.hosting.tasks.values()
+    end = None if error is None else end_report(error, (task.wiring for task in tasks))
+    return replace(WorkerReport(tasks=()) if worker is None else worker.reports.last, end=end, exit=code.value)
 
 
 def _refuse_breakpoint(*_arguments: object, **_options: object) -> NoReturn:

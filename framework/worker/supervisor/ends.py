@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from grete.core.supervision.process_end import ExitKind, ProcessExit
+from grete.errors import ExitCode
 from grete.execution.records.user_traceback import in_grete
 from grete.protocol.report import EndReport
 
@@ -18,15 +19,17 @@ FREE_BYTES_MIN = 1 << 20  # a disk with less than this is full: a store or a log
 FAULTS = {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 
 
-def exit_of(code: int, reported: EndReport | None, log: Path) -> ProcessExit:
+def exit_of(code: int, reported: EndReport | None, log: Path, said: int | None = None) -> ProcessExit:
     """Return the end of a process; ``reported``: what it said itself, None: then its ``log`` is read.
 
-    One whose disk is full may not have been able to say so: the free space beside its log tells it.
+    ``said``: the exit code that it reported. Without that a code means nothing: user code can make each. One whose disk
+    is full may not have been able to say so: the free space beside its log tells it.
     """
+    by_itself = code < 0 or code in (said, ExitCode.FAILED)
     return ProcessExit(
         kind=_kind(code),
-        code=code,
-        text=code_text(code),
+        code=code if by_itself else ExitCode.FAILED,
+        text=code_text(code) if by_itself else f"code {code}: the job's code, or a library, has ended the process",
         reported=reported,
         logged=None if reported is not None else end_in_log(log),
         log=str(log),

@@ -239,11 +239,11 @@ class Supervisor:
 
     def _exited(self, number: int, child: ChildProcess, code: int) -> None:
         self._read(number, child)  # its last words
-        reported, log = self.core.workers[number].reports.end, self._job_directory.worker_log(number)
+        said, log = self.core.workers[number].reports, self._job_directory.worker_log(number)
         if child.reads:
             self._selector.unregister(child.pipe)
         self._workers.pop(number).close()
-        self._do(self.core.exited(number, exit_of(code, reported, log), time.monotonic()))
+        self._do(self.core.exited(number, exit_of(code, said.end, log, said.exit), time.monotonic()))
 
     def _read_standby(self, partition: int, child: ChildProcess) -> None:
         for line in child.lines():
