@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from grete.api.serdes.serde import Codec, Serde, bytes_serde, first_serde
+from grete.api.serdes.serde import Serde, bytes_serde, first_serde, holds_json
 from grete.api.topics.reader import PRODUCER, SEQ
 from grete.api.topics.topic import Topic, encode_record, uses_registry
 from grete.protocol.frames import encode_headers
 
-RecordOf = Callable[[bytes], "Line"]  # raises SerdeError, ValueError
+RecordOf = Callable[[bytes], "Line"]  # raises SerdeError, ValueError, TypeError
 _NULL = msgspec.Raw(b"null")
 
 
@@ -33,13 +33,19 @@ class Line(NamedTuple):
     headers: bytes | None = None
 
 
+class Hex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bytes of a header that are no text."""
+
+    hex: str
+
+
 class _Row(msgspec.Struct, forbid_unknown_fields=True):
     """A record as JSON has it. Partition and offset are the log's: they are not taken over."""
 
     key: msgspec.Raw = _NULL
     value: msgspec.Raw = _NULL
     timestamp_ms: int | None = None
-    headers: list[tuple[str, str | None]] = []
+    headers: list[tuple[str, str | Hex | None]] = []
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
@@ -79,7 +85,7 @@ def _of_json(topic: Topic[Any, Any]) -> RecordOf:
         if row.topic not in (None, topic.name):
             raise ValueError(f"it is of topic {row.topic!r}")
         headers = [
-            (name, None if value is None else value.encode())
+            (name, bytes.fromhex(value.hex) if isinstance(value, Hex) else None if value is None else value.encode())
             for name, value in row.headers
             if name not in (PRODUCER, SEQ)  # the number that it had where it was read
         ]
@@ -104,7 +110,7 @@ def _bytes(serde: Serde[Any], part: msgspec.Raw, *, is_key: bool = False) -> byt
         return None
     if isinstance(plain, dict) and plain.keys() == {"hex", "not"} and plain["not"] == serde.name:
         return bytes.fromhex(plain["hex"])  # bytes that are none of the serde's
-    if isinstance(serde, Codec) and serde.name.startswith("json"):
+    if holds_json(serde):
         value = serde.decode(bytes(part))
         return serde.encode(value) if is_key else bytes(part)
     return serde.encode(bytes.fromhex(plain) if serde == bytes_serde else plain)

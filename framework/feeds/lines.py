@@ -85,6 +85,6 @@ def read_lines(
             text = (line.removeprefix(MARK) if number == 1 else line).rstrip(b"\r")
             try:
                 found.append(of_line(text))
-            except (SerdeError, ValueError) as error:
+            except (SerdeError, ValueError, TypeError) as error:
                 raise ConfigError(f"line {number} is not a record of topic {topic.name!r}: {error}") from error
         yield found

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from grete.api.serdes.serde import holds_json, utf8
 from grete.api.sinks.http import Http, check_url, shown_url
 from grete.api.sinks.sink import Entry, Owner
 from grete.api.sinks.table import FROM_ENVIRONMENT
@@ -21,7 +22,6 @@ _KEY_MAX = 255  # characters; services keep no longer ones
 _TOLD_MAX = 300  # bytes of an answer that an error shows
 _READ_BYTES, _ANSWER_BYTES_MAX = 1 << 16, 1 << 20  # of more, the connection is ended: a service has little to say
 _PASSES = frozenset({408, 409, 425, 429})  # and 5xx: the same request may be taken later
-_TYPES = {"json": "application/json", "utf8": "text/plain; charset=utf-8"}  # by the beginning of the serde's name
 
 
 class HttpSink:
@@ -42,8 +42,8 @@ class HttpSink:
         self.name = f"web service {shown_url(declared.url)}"
         self._url = urlsplit(url)
         self._path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
-        kind = declared.value.name.partition("(")[0]
-        self._headers = {"Content-Type": _TYPES.get(kind, "application/octet-stream")}
+        plain = "text/plain; charset=utf-8" if declared.value == utf8 else "application/octet-stream"
+        self._headers = {"Content-Type": "application/json" if holds_json(declared.value) else plain}
         self._headers |= {name: _resolved(value, f"{declared!r}: header") for name, value in declared.headers.items()}
         self._timeout_s = declared.timeout_ms / 1000
         self._owner = ""

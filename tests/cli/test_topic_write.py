@@ -55,7 +55,12 @@ def test_records_come_back_as_they_were_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rows of `topic read --json` can be written again: key, value, time and headers, with new numbers."""
-    first = {"key": "a", "value": 3, "timestamp_ms": 1_700_000_000_000, "headers": [["trace", "x"]]}
+    first = {
+        "key": "a",
+        "value": 3,
+        "timestamp_ms": 1_700_000_000_000,
+        "headers": [["trace", "x"], ["id", {"hex": "ff00"}]],
+    }
     (folder / "first.jsonl").write_text(f'{json.dumps(first)}\n{{"key": "b", "value": null}}\n')
     write = ("topic", "write", "orders.py", "orders")
     assert run(monkeypatch, capsys, *write, "first.jsonl", "--json-lines") == "2 records written to orders\n"
@@ -66,8 +71,8 @@ def test_records_come_back_as_they_were_read(
         json.loads(line)
         for line in run(monkeypatch, capsys, "topic", "read", "orders.py", "orders", "--json").splitlines()
     ]
-    kept = [(row["key"], row["value"], row["timestamp_ms"], *map(tuple, row["headers"][:-2])) for row in found]
-    assert Counter(kept)["a", 3, 1_700_000_000_000, ("trace", "x")] == 2
+    kept = [(row["key"], row["value"], row["timestamp_ms"], *map(str, row["headers"][:-2])) for row in found]
+    assert Counter(kept)["a", 3, 1_700_000_000_000, "['trace', 'x']", "['id', {'hex': 'ff00'}]"] == 2
     assert [value for key, value, *_ in kept if key == "b"] == [None, None]
     numbers = {tuple(map(tuple, row["headers"][-2:])) for row in found}
     assert len(numbers) == 4
@@ -102,6 +107,7 @@ def test_a_running_job_gets_them(folder: Path) -> None:
         (["orders", "missing"], "topic write orders missing: No such file"),
         (["orders", "lines.txt"], "line 1 is not a record of topic 'orders'"),
         (["orders", "lines.txt", "--keys", "--json-lines"], "leave --keys out"),
+        (["orders", "odd.jsonl", "--json-lines"], "line 1 is not a record of topic 'orders': fromhex() argument"),
         (["orders", "lines.txt", "--json-lines"], "line 1 is not a record of topic 'orders': JSON is malformed"),
     ],
 )
@@ -114,4 +120,5 @@ def test_mistakes_are_named(
 ) -> None:
     """Exit code 2, a line, and nothing is written."""
     (folder / "lines.txt").write_text("no number\n")
+    (folder / "odd.jsonl").write_text('{"key": {"hex": 5, "not": "utf8"}, "value": 1}\n')
     assert words in run(monkeypatch, capsys, "topic", "write", "orders.py", *arguments, code=2)

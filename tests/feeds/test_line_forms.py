@@ -1,7 +1,9 @@
 """Lines of JSON: a record as `grete topic read --json` prints it."""
 
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from grete import Topic, bytes_serde, int64, json, utf8
@@ -11,6 +13,21 @@ from grete.feeds.line_forms import Line, LineForm, record_of
 from grete.protocol.frames import decode_headers, encode_headers
 
 PAIR = {"type": "record", "name": "Pair", "fields": [{"name": "n", "type": "long"}]}
+
+
+@dataclass(frozen=True)
+class Own:
+    """A serde of a user's own, in which a value begins with what ``before`` says."""
+
+    name: str
+    is_json: bool
+    before: bytes = b""
+
+    def encode(self, value: object) -> bytes:
+        return self.before + msgspec.json.encode(value, order="sorted")
+
+    def decode(self, data: bytes) -> object:
+        return msgspec.json.decode(data.removeprefix(self.before))
 
 
 def line_of(text: str, key: Any = utf8, value: Any = json) -> Line:
@@ -29,6 +46,8 @@ def line_of(text: str, key: Any = utf8, value: Any = json) -> Line:
         (avro(PAIR), '{"n": 3}', b"\x06"),
         (int64, '{"hex": "0102", "not": "int64"}', b"\x01\x02"),
         (json, '{"hex": "0102", "not": "int64"}', b'{"hex": "0102", "not": "int64"}'),
+        (Own("tree", is_json=True), '{"b":  1}', b'{"b":  1}'),
+        (Own("json-framed", is_json=False, before=b"\x01"), '{"b":  1}', b'\x01{"b":1}'),
     ],
 )
 def test_a_value_has_the_bytes_of_its_serde(serde: Any, text: str, data: bytes | None) -> None:
@@ -38,17 +57,20 @@ def test_a_value_has_the_bytes_of_its_serde(serde: Any, text: str, data: bytes |
 
 def test_equal_keys_have_equal_bytes() -> None:
     """Lines may write them in several ways: they go to one partition."""
-    assert line_of('{"key": {"b": 1, "a": 2}}', key=json).key == line_of('{"key": {"a":2,"b":1}}', key=json).key
+    for key in (json, Own("tree", is_json=True)):
+        assert line_of('{"key": {"b": 1, "a": 2}}', key=key).key == line_of('{"key": {"a":2,"b":1}}', key=key).key
 
 
 def test_time_and_headers_are_taken_over() -> None:
     """But for the number that the record had in the topic that it was read from, and its place there."""
+    headers = ("trace", b"x"), ("none", None), ("trace", b"\xff\x00")
     line = line_of(
         '{"topic": "t", "partition": 3, "offset": 7, "key": null, "value": 1, "timestamp_ms": 12, '
-        '"headers": [["trace", "x"], ["grete.producer", "s-0"], ["grete.seq", "1"], ["none", null]]}'
+        '"headers": [["trace", "x"], ["grete.producer", "s-0"], ["grete.seq", "1"], ["none", null], '
+        '["trace", {"hex": "ff00"}]]}'
     )
-    assert line == Line(None, b"1", 12, encode_headers((("trace", b"x"), ("none", None))))
-    assert decode_headers(line.headers or b"") == (("trace", b"x"), ("none", None))
+    assert line == Line(None, b"1", 12, encode_headers(headers))
+    assert decode_headers(line.headers or b"") == headers
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ _REPR_CHARS_MAX = 80  # of a value in an error: one line of a terminal
 class Serde(Protocol[T]):
     """The serde interface that declarations need.
 
-    Both functions may raise anything; Grete turns it into a SerdeError.
+    Both functions may raise anything; Grete turns it into a SerdeError. A serde whose bytes are JSON, as text, says so
+    by an attribute ``is_json = True``: commands and Spark read and write it as JSON then, and a web service is told.
     """
 
     @property
@@ -46,6 +47,7 @@ class Codec(Generic[T]):
 
     Two codecs are equal when name and ``schema`` agree: that is how one topic name with two serdes is noticed.
     ``first``: what writes keys and values as version 1 did; ``for_keys``: what writes keys. None: this one.
+    ``is_json``: as ``holds_json`` asks.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Codec(Generic[T]):
     schema: object = None
     first: "Codec[T] | None" = field(default=None, repr=False)
     for_keys: "Codec[T] | None" = field(default=None, repr=False)
+    is_json: bool = False
 
     def encode(self, value: T) -> bytes:
         """Return the bytes of a value. Raises SerdeError naming serde and value."""
@@ -89,11 +92,16 @@ def functions_of(serde: Serde[T]) -> tuple[Callable[[T], bytes], Callable[[bytes
     return encode_checked, serde.decode
 
 
+def holds_json(serde: Serde[Any]) -> bool:
+    """Tell whether the bytes of a serde are JSON, as text: the serde says so, and no name does."""
+    return getattr(serde, "is_json", False) is True
+
+
 def may_be_none(serde: Serde[Any]) -> bool:
     """Tell whether a serde may read bytes as None: text, numbers and many types of JSON are never."""
     if isinstance(serde, Codec) and serde.schema is None:
         return False
-    if not isinstance(serde, Codec) or not serde.name.startswith("json("):
+    if not isinstance(serde, Codec) or not serde.is_json or serde.schema is Any:
         return True
     try:
         return serde.functions[1](b"null") is None
@@ -271,7 +279,7 @@ def _json_codec(type_: type[T]) -> Codec[T]:
             encoders = encode_json_first if may_be_unsorted(parts) else encode_json, encode_json, _encode_json_key
     except TypeError as error:
         raise ConfigError(f"{name}: msgspec cannot decode into this type: {error}") from error
-    before, now, for_keys = (Codec(name, (encode, decode), schema=type_) for encode in encoders)
+    before, now, for_keys = (Codec(name, (encode, decode), schema=type_, is_json=True) for encode in encoders)
     return replace(now, first=before, for_keys=replace(for_keys, first=before)) if may_be_spelled(parts) else now
 
 
@@ -281,7 +289,7 @@ def refuse_unread(serde: object, where: str) -> None:
         return
     for inner in serde.schema if isinstance(serde.schema, tuple) else (serde.schema,):
         refuse_unread(inner, where)
-    if serde.name.startswith("json(") and (field := unread(serde.schema)):
+    if serde.is_json and (field := unread(serde.schema)):
         raise ConfigError(
             f"{where}: {serde.name}: {field}, so it would be lost: give it one alias, Field(alias=…), or let "
             "validation_alias have the written name, too: AliasChoices(…)"
@@ -311,5 +319,5 @@ class Json(Codec[Any]):
 
 
 _plain = _json_codec(Any)
-json = Json("json", _plain.functions, Any, _plain.first, _plain.for_keys)
+json = Json("json", _plain.functions, Any, _plain.first, _plain.for_keys, is_json=True)
 """A serde of plain JSON values; ``json(Type)`` is one of a dataclass, a struct, a pydantic model and so on."""

@@ -19,7 +19,6 @@ Shape = Any  # str | list | {"struct": int}
 Described = dict[str, Any]  # {"name": …} and, where the serde has one, "schema"
 DescribedPart = dict[str, Any]  # a struct, with its "fields", or one of those
 
-_JSON = "json("
 _PROTOBUF = "protobuf("
 _AVRO = "avro("
 _FACTORY = "made by a function"
@@ -55,7 +54,7 @@ def describe_serde(serde: Serde[Any]) -> Described:
     schema = getattr(serde, "schema", None)
     if schema is None or schema is Any:
         return {"name": serde.name}
-    if isinstance(serde, Codec) and serde.name.startswith(_JSON):
+    if isinstance(serde, Codec) and serde.is_json:
         return {"name": "json", "schema": describe_type(schema)}
     if isinstance(serde, Codec) and serde.name.startswith(_PROTOBUF):
         return {"name": "protobuf", "schema": schema}

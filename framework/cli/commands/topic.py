@@ -18,6 +18,7 @@ from grete.clients.pipe import spool_lines
 from grete.clients.writer import Writer
 from grete.errors import ConfigError
 from grete.execution.records.decoding import headers_of
+from grete.feeds.line_forms import Hex
 from grete.logs.open_transactions import told_all
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
@@ -38,7 +39,7 @@ class RecordRow(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_ms: int
     key: object
     value: object
-    headers: list[tuple[str, str | None]]
+    headers: list[tuple[str, str | Hex | None]]
 
 
 @job_command(app, "read", without="set")
@@ -100,8 +101,12 @@ def _record(topic: Topic[Any, Any], at: TopicPartition, row: LogRow) -> RecordRo
         timestamp_ms=row.timestamp_ms,
         key=decoded_plain(topic.key, row.key, row.headers),
         value=decoded_plain(topic.value, row.value, row.headers),
-        headers=[
-            (name, None if content is None else content.decode(errors="replace"))
-            for name, content in headers_of(row.headers)
-        ],
+        headers=[(name, None if content is None else _text(content)) for name, content in headers_of(row.headers)],
     )
+
+
+def _text(content: bytes) -> str | Hex:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return Hex(content.hex())  # what is written again is what was read

@@ -12,7 +12,7 @@ import pyarrow as pa
 from grete.api.jobs.job import Job
 from grete.api.serdes.avro_serde import AvroCodec, avro
 from grete.api.serdes.json_numbers import has_null
-from grete.api.serdes.serde import Codec, Serde, first_serde, int64, ordered_int64, utf8
+from grete.api.serdes.serde import Codec, Serde, first_serde, holds_json, int64, ordered_int64, utf8
 from grete.api.store import Store
 from grete.errors import SerdeError
 from grete.job.loader import load_job
@@ -102,7 +102,7 @@ def column(name: str, serde: Serde[Any]) -> Column:
     """Return the column of a serde; json comes as its text."""
     if serde == utf8:
         return Column(name, "utf8")
-    if isinstance(serde, Codec) and serde.name.startswith("json"):
+    if holds_json(serde):
         return Column(name, "json")
     if serde == int64:
         return Column(name, "int64")
@@ -116,7 +116,7 @@ def column(name: str, serde: Serde[Any]) -> Column:
 def key_column(reference: str, job: Job, stage: str, store: Store[Any, Any]) -> Column:
     """Return the column of a store's keys, to be written. ``job`` has the version of its serdes."""
     found = column("key", store.key)
-    in_ways = first_serde(store.key) is not store.key
+    in_ways = first_serde(store.key) is not store.key or (found.kind == "json" and not isinstance(store.key, Codec))
     return found._replace(key_of=KeyOf(reference, stage, store.name, job.serdes)) if in_ways else found
 
 

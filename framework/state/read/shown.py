@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from grete.api.jobs.job import Job
-from grete.api.serdes.serde import Serde
+from grete.api.serdes.serde import Serde, bytes_serde, int64, ordered_int64, utf8
 from grete.api.topics.topic import Topic
 from grete.errors import ConfigError, FrameworkError, SerdeError
 from grete.execution.records.decoding import decode_of
@@ -25,11 +25,11 @@ def rows_from(log: LogReader, partition: TopicPartition, offset: int) -> Iterato
 def from_text(serde: Serde[Any], text: str) -> Any:
     """Return the key that a command-line argument names, by its serde. Raises ConfigError."""
     try:
-        if serde.name == "utf8":
+        if serde == utf8:
             return text.replace("\\0", "\0")  # no argument can hold a NUL
-        if serde.name == "bytes":
+        if serde == bytes_serde:
             return bytes.fromhex(text)
-        if serde.name == "int64":
+        if serde in (int64, ordered_int64):
             return int(text)
         return serde.decode(text.encode())  # JSON; other serdes know what to do with text, or refuse it
     except (ValueError, SerdeError) as error:

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pydantic
 import pytest
 
 from grete import avro, json, protobuf
+from grete.api.serdes.serde import Codec
 from grete.errors import SerdeError
 from grete.spark.format.columns import column
 from tests.support.messages import field, message
@@ -47,6 +49,24 @@ def test_numbers_that_json_does_not_have_are_texts() -> None:
     ]
     with pytest.raises(SerdeError, match="'x': 'nan'"):
         wide.cells(wide.array([maybe.encode({"x": values[0]})]))
+
+
+class Tree:
+    """A user's own serde, in which equal values have equal bytes."""
+
+    name, is_json = "tree", True
+
+    def encode(self, value: object) -> bytes:
+        return msgspec.json.encode(value, order="sorted")
+
+    def decode(self, data: bytes) -> object:
+        return msgspec.json.decode(data)
+
+
+def test_a_serde_says_itself_that_it_is_json() -> None:
+    """A name that begins alike says nothing: such bytes are none that Spark could read as text."""
+    assert column("value", Tree()).ddl == "value string"
+    assert column("value", Codec("json-framed", (bytes, bytes))).ddl == "value binary"
 
 
 @pytest.mark.parametrize(
