@@ -23,13 +23,7 @@ class Store(Generic[K, V]):
     """
 
     def __init__(
-        self,
-        name: str,
-        key: Serde[K],
-        value: Serde[V],
-        *,
-        ttl_ms: int | None = None,
-        renamed_from: str | None = None,
+        self, name: str, key: Serde[K], value: Serde[V], *, ttl_ms: int | None = None, renamed_from: str | None = None
     ) -> None:
         """Declare the store. The first start pins its name and serdes; docs/guides/upgrade.md says what may change.
 
@@ -91,5 +85,5 @@ class Store(Generic[K, V]):
     def _unbound(self) -> TaskError:
         return TaskError(
             f"store {self.name!r} is a declaration here: it holds data only on a task that Grete runs "
-            "(self.<attribute> in init, process, on_timer, …); in tests use grete.testing",
+            "(self.<attribute> in init, process, on_timer, …); in tests use grete.testing"
         )

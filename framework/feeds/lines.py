@@ -21,12 +21,7 @@ MARK = b"\xef\xbb\xbf"  # of UTF-8: programs on Windows write it at the begin of
 
 
 def feed_lines(
-    log: JobMetadata,
-    topic: Topic[Any, Any],
-    handle: int,
-    *,
-    form: LineForm = LineForm.VALUES,
-    path: str | None = None,
+    log: JobMetadata, topic: Topic[Any, Any], handle: int, *, form: LineForm = LineForm.VALUES, path: str | None = None
 ) -> Iterator[int]:
     """Append every line of an open file; yield the number of lines so far, also when there is nothing to read just now.
 

@@ -7,12 +7,7 @@ from pathlib import Path
 from grete.api.jobs.job import Job
 from grete.errors import ConfigError
 from grete.file_lock import open_lock, try_lock
-from grete.logs.address import (
-    IN_DIRECTORY,
-    LogAddress,
-    check_address,
-    open_address,
-)
+from grete.logs.address import IN_DIRECTORY, LogAddress, check_address, open_address
 from grete.logs.patience import Patience
 from grete.ports import READS, JobLog, Reads
 from grete.stores.store_directory import make_private

@@ -10,13 +10,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from grete.execution.changelog.commit_times import BUCKETS_S
-from grete.monitor.catalog import (
-    COMMIT_SECONDS,
-    COMMIT_TEXT,
-    JOB_METRICS,
-    TASK_METRICS,
-    WORKER_METRICS,
-)
+from grete.monitor.catalog import COMMIT_SECONDS, COMMIT_TEXT, JOB_METRICS, TASK_METRICS, WORKER_METRICS
 from grete.monitor.job_view import JobView
 from grete.monitor.metric import Metric, Values
 

@@ -225,12 +225,7 @@ def watching(
 
 def _standby(each: SupervisedStandby, pid: int | None) -> StandbyView:
     return StandbyView(
-        partition=each.partition,
-        running=each.live,
-        pid=pid,
-        starts=each.starts,
-        behind=each.behind,
-        tasks=each.tasks,
+        partition=each.partition, running=each.live, pid=pid, starts=each.starts, behind=each.behind, tasks=each.tasks
     )
 
 

@@ -25,15 +25,7 @@ IDLE_MS = 30_000  # … so the server ends a transaction in which nothing happen
 _PASSING_CLASSES = {"08", "40", "53", "55", "57", "58"}  # connection, conflict, resources, lock, operator, system
 _READ_ONLY = "25006"  # a fail-over is on its way
 _NEVER = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", " does not exist")
-_KEPT = (
-    bytes,
-    dt.datetime,
-    dt.date,
-    dt.time,
-    dt.timedelta,
-    decimal.Decimal,
-    uuid.UUID,
-)
+_KEPT = (bytes, dt.datetime, dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID)
 # What is applied is deleted from the state: a commit that a crash of the server takes back would be lost.
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 
@@ -74,7 +66,7 @@ class PostgresDialect:
         if not _understood(self._url):  # libpq's text would have the url in it
             raise ConfigError(
                 f"{self.name}: not a url that PostgreSQL's libpq understands: postgresql://user@host:5432/database, "
-                "special characters in user and password as %XX",
+                "special characters in user and password as %XX"
             )
         try:
             connection = _Connection.connect(

@@ -69,12 +69,7 @@ class Call(_Declared, Generic[P, R]):
     ) -> None: ...
 
     def __init__(
-        self,
-        function: Callable[P, Any],
-        *,
-        result: Serde[Any] = json,
-        timeout_ms: int = 10_000,
-        attempts: int = 3,
+        self, function: Callable[P, Any], *, result: Serde[Any] = json, timeout_ms: int = 10_000, attempts: int = 3
     ) -> None:
         """Declare the call. Raises ConfigError on a number below 1."""
         super().__init__(function, result, timeout_ms, attempts)

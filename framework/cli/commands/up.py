@@ -32,11 +32,7 @@ app = typer.Typer(add_completion=False)
 
 @job_command(app)
 def up(
-    named: NamedJob,
-    *,
-    processes: Processes = None,
-    starts: StartTimes = None,
-    page: PageOptions = PageOptions(),
+    named: NamedJob, *, processes: Processes = None, starts: StartTimes = None, page: PageOptions = PageOptions()
 ) -> None:
     """Keep the workers of a job running on this machine until Ctrl-C; restart those that die."""
     page.check()
@@ -46,11 +42,7 @@ def up(
 
 
 def keep_running(
-    found: JobTarget,
-    page: PageOptions = PageOptions(),
-    *,
-    processes: int | None = None,
-    starts: Sequence[str] = (),
+    found: JobTarget, page: PageOptions = PageOptions(), *, processes: int | None = None, starts: Sequence[str] = ()
 ) -> bool:
     """Keep the workers running until Ctrl-C; return whether an answer of the log is still to come.
 

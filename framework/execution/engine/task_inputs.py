@@ -94,12 +94,7 @@ class TaskInputs:
         ordered = wiring.external if in_order else ()
         times = InputTimes() if io.times is None else io.times
         self.reader = InputReader(
-            log,
-            self.partitions,
-            settings.batch_bytes_max,
-            ordered=ordered,
-            times=times.times,
-            priorities=io.priorities,
+            log, self.partitions, settings.batch_bytes_max, ordered=ordered, times=times.times, priorities=io.priorities
         )
         self.holes = InputHoles()
         self.event_time = EventTimeOut(core, runner, self.reader, settings, times)

@@ -25,12 +25,7 @@ class EventTimeOut:
     """
 
     def __init__(
-        self,
-        core: Core,
-        runner: Runner,
-        input_reader: InputReader,
-        settings: Settings,
-        times: InputTimes | None = None,
+        self, core: Core, runner: Runner, input_reader: InputReader, settings: Settings, times: InputTimes | None = None
     ) -> None:
         """``times``: how the inputs tell time; None: as the log does."""
         times = InputTimes() if times is None else times

@@ -7,12 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import (
-    AclOperation,
-    AdminClient,
-    NewPartitions,
-    NewTopic,
-)
+from confluent_kafka.admin import AclOperation, AdminClient, NewPartitions, NewTopic
 
 from grete.errors import Halted, LogAway
 from grete.halts import HaltCode

@@ -23,14 +23,7 @@ from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition, split_producer_id
 from grete.replay.follows import follows
 from grete.replay.history import HostedTask, MemoryHistory, UntrimmedLog
-from grete.replay.recorded import (
-    MadeOutput,
-    MadeOutputs,
-    decided_rows,
-    made_in_streams,
-    made_outside,
-    state_at,
-)
+from grete.replay.recorded import MadeOutput, MadeOutputs, decided_rows, made_in_streams, made_outside, state_at
 from grete.settings import Settings
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.recorded_task import RecordedTask, recorded_task

@@ -55,11 +55,7 @@ def accepted_of(refused: int, kinds: Collection[str]) -> Accepted:
 
 
 def check_reports(
-    log: LogReader,
-    job: Job,
-    reports: Sequence[BackfilledTask],
-    begins: Mapping[TaskInput, int],
-    accepted: Accepted,
+    log: LogReader, job: Job, reports: Sequence[BackfilledTask], begins: Mapping[TaskInput, int], accepted: Accepted
 ) -> None:
     """Raise ConfigError for what is wrong with the files that tasks have read, and ``accepted`` does not have."""
     found = by_partition(taken_of(reports))
@@ -214,10 +210,7 @@ def check_fewer(before: Covered | None, now: Covered, accepted: Accepted) -> Non
 
 
 def check_log_whole(
-    log: LogReader,
-    tasks: Iterable[tuple[TaskWiring, Commit | None]],
-    from_files: Collection[str],
-    accepted: Accepted,
+    log: LogReader, tasks: Iterable[tuple[TaskWiring, Commit | None]], from_files: Collection[str], accepted: Accepted
 ) -> None:
     """Raise ConfigError if the log has lost records of which the state that a backfill replaces is made.
 

@@ -1,13 +1,6 @@
 """Shared resources of a process's RocksDB stores: one memory budget, and the options that enforce it."""
 
-from rocksdict import (
-    BlockBasedIndexType,
-    BlockBasedOptions,
-    Cache,
-    DBCompressionType,
-    Options,
-    WriteBufferManager,
-)
+from rocksdict import BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, Options, WriteBufferManager
 
 from grete.errors import ConfigError
 

@@ -7,14 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rocksdict import (
-    DbClosedError,
-    Options,
-    Rdict,
-    RdictIter,
-    ReadOptions,
-    WriteBatch,
-)
+from rocksdict import DbClosedError, Options, Rdict, RdictIter, ReadOptions, WriteBatch
 
 from grete.errors import ConfigError, FrameworkError, StoreCorrupted, TransientError
 from grete.ports import Write

@@ -14,12 +14,7 @@ from grete.stores.rocksdb.store import RocksStore
 
 
 def open_task_store(
-    job: Job,
-    graph: StageGraph,
-    partition: int,
-    job_directory: JobDirectory,
-    log: LogReader,
-    memory: RocksMemory,
+    job: Job, graph: StageGraph, partition: int, job_directory: JobDirectory, log: LogReader, memory: RocksMemory
 ) -> tuple[RocksStore, SnapshotTaker]:
     """Return the open store of task (graph, partition), and what takes a snapshot if the changelog does not suffice.
 

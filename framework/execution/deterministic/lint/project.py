@@ -82,14 +82,7 @@ class Project:
             self._function(function, owner, lives=lives, runs=runs, cached=cached)
 
     def _function(
-        self,
-        value: object,
-        owner: type | None,
-        *,
-        lives: bool,
-        runs: bool,
-        entry: bool = False,
-        cached: bool = False,
+        self, value: object, owner: type | None, *, lives: bool, runs: bool, entry: bool = False, cached: bool = False
     ) -> None:
         if not isinstance(value, FunctionType) or (found := self._sources.function(value)) is None:
             return

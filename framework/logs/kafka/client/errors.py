@@ -88,11 +88,7 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
                 "with OAUTHBEARER whether the service of tokens answers, and the options "
                 "sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret"
             ),
-            (
-                KafkaError._AUTHENTICATION,
-                KafkaError.SASL_AUTHENTICATION_FAILED,
-                KafkaError.UNSUPPORTED_SASL_MECHANISM,
-            ),
+            (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM),
         ),
         (ConfigError, "no secure connection: check security.protocol and the options ssl.*", (KafkaError._SSL,)),
         (
@@ -105,11 +101,7 @@ _ADVICE: dict[int, tuple[type[FrameworkError], str]] = {
             "lower the option producer.transaction.timeout.ms, or raise the broker's transaction.max.timeout.ms",
             (KafkaError.INVALID_TRANSACTION_TIMEOUT,),
         ),
-        (
-            ConfigError,
-            "there is no such topic or partition: create it first",
-            tuple(UNKNOWN),
-        ),
+        (ConfigError, "there is no such topic or partition: create it first", tuple(UNKNOWN)),
         (
             ConfigError,
             "the broker does not allow this: check the topic's cleanup.policy and the broker's policies",

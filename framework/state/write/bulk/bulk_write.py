@@ -17,16 +17,9 @@ from grete.errors import ConfigError
 from grete.execution.build import writes_outside
 from grete.execution.changelog.changelog_writer import find_outcome
 from grete.ports import ExternalRecord, Log
-from grete.protocol.changelog import (
-    ChangelogType,
-    Outcome,
-    encode_outcome,
-)
+from grete.protocol.changelog import ChangelogType, Outcome, encode_outcome
 from grete.protocol.changelog_position import ChangelogPosition
-from grete.protocol.commit import (
-    Commit,
-    encode_commit,
-)
+from grete.protocol.commit import Commit, encode_commit
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.state.pins.pins import APPLY

@@ -12,14 +12,7 @@ from grete.errors import Fenced, OffsetOutOfRange, TransientError
 from grete.execution.changelog.changelog_writer import find_outcome
 from grete.logs.partition_reader import rows
 from grete.ports import Delivery, ExternalRecord, Log
-from grete.protocol.changelog import (
-    ChangelogHeader,
-    ChangelogType,
-    Claim,
-    Outcome,
-    encode_claim,
-    encode_outcome,
-)
+from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, Outcome, encode_claim, encode_outcome
 from grete.protocol.commit import Commit
 from grete.protocol.ids import RollbackEntry, TopicPartition
 from grete.state.read.checkpoints.snapshots import fold_to_end
@@ -137,8 +130,7 @@ def append(
         if len(found) <= last:
             if time.monotonic() > by:
                 raise TransientError(
-                    f"{task.changelog}: no answer to {last + 1} messages in {ACK_S_MAX:.0f} s",
-                    partition=task.changelog,
+                    f"{task.changelog}: no answer to {last + 1} messages in {ACK_S_MAX:.0f} s", partition=task.changelog
                 )
             log.wait(50)
     sent = [found[token + 1] for token in range(last + 1)]
