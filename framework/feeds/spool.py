@@ -36,6 +36,13 @@ CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), numbe
 """
 _APPEND = "INSERT INTO record (key, value, timestamp_ms, headers) VALUES (?, ?, ?, ?)"
 _OLDEST = "SELECT id, key, value, timestamp_ms, headers FROM record ORDER BY id"
+# 0.4.0 would send a record without its headers. While there are some, all are in `kept`, and its error for the table
+# that it does not find names that, and says what to do.
+_MARK = (
+    "ALTER TABLE record RENAME TO kept",
+    'CREATE VIEW record AS SELECT * FROM "records with headers, of a later release of Grete: upgrade to send them"',
+)
+_UNMARK = "DROP VIEW record", "ALTER TABLE kept RENAME TO record"
 
 
 class Spooled(NamedTuple):
@@ -74,6 +81,7 @@ class Spool:
         self._path, self.topic = path, topic
         self._lock = threading.Lock()
         self._full = False  # the present PRAGMA synchronous
+        self._table = "record"
         with ExitStack() as opened:
             opened.callback(os.close, _claimed(path.with_name(path.name + ".lock")))
             with suppress(OSError):  # SQLite says what is wrong
@@ -87,9 +95,11 @@ class Spool:
                 ):  # fmt: skip
                     self._sql.execute(f"PRAGMA {pragma}").fetchall()
                 self._sql.executescript(_TABLES)
-                if "headers" not in {row[1] for row in self._sql.execute("PRAGMA table_info(record)")}:  # of 0.4.0
+                if self._sql.execute("SELECT 1 FROM sqlite_master WHERE type = 'view'").fetchone():
+                    self._table = "kept"
+                elif "headers" not in {row[1] for row in self._sql.execute("PRAGMA table_info(record)")}:  # of 0.4.0
                     self._sql.execute("ALTER TABLE record ADD COLUMN headers BLOB")
-                self._count: int = self._sql.execute("SELECT count(*) FROM record").fetchone()[0]
+                self._count: int = self._sql.execute(self._of("SELECT count(*) FROM record")).fetchone()[0]
             self._opened = opened.pop_all()  # from here on close() is responsible
 
     def __len__(self) -> int:
@@ -100,7 +110,9 @@ class Spool:
         """Keep records, in their order, behind the others. Return False if there is no room: then none of them is."""
         try:
             with self._transaction(sync=False):
-                self._sql.executemany(_APPEND, records)
+                if self._table == "record" and any(record.headers for record in records):
+                    self._change("kept", _MARK)
+                self._sql.executemany(self._of(_APPEND), records)
                 self._count += len(records)
         except _NoRoom:
             return False
@@ -132,9 +144,12 @@ class Spool:
     def acknowledge(self, batch: SpooledBatch) -> None:
         """Forget a batch: the log has it. Raises TransientError: the disk is full."""
         with self._room(), self._transaction(sync=False):
-            self._sql.execute("DELETE FROM record WHERE id <= ?", (batch.last,))
+            self._sql.execute(self._of("DELETE FROM record WHERE id <= ?"), (batch.last,))
             self._save(batch.numbered)
             self._count -= len(batch.records)
+        with suppress(_NoRoom), self._transaction(sync=False):
+            if self._table == "kept" and not self._count:
+                self._change("record", _UNMARK)
         if not self._count:
             with self._lock, self._explained():
                 if self._sql.execute("PRAGMA freelist_count").fetchone()[0] * PAGE_BYTES > WAL_BYTES_MAX:
@@ -147,13 +162,21 @@ class Spool:
 
     def _oldest(self) -> list[tuple[int, bytes | None, bytes | None, int, bytes | None]]:
         rows, size = [], 0
-        with closing(self._sql.execute(_OLDEST)) as found:
+        with closing(self._sql.execute(self._of(_OLDEST))) as found:
             for row in found:
                 rows.append(row)
                 size += sum(len(row[at] or b"") for at in (1, 2, 4)) + ROW_BYTES
                 if size >= BATCH_BYTES:
                     break
         return rows
+
+    def _of(self, statement: str) -> str:
+        return statement.replace("record", self._table)
+
+    def _change(self, table: str, statements: Sequence[str]) -> None:
+        for statement in statements:
+            self._sql.execute(statement)
+        self._table = table
 
     def _save(self, numbered: _Numbered) -> None:
         self._sql.execute("INSERT OR REPLACE INTO state VALUES (1, ?)", (msgspec.msgpack.encode(numbered),))
@@ -165,13 +188,13 @@ class Spool:
             if sync != self._full:
                 self._sql.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
                 self._full = sync
-            count = self._count
+            before = self._count, self._table
             self._sql.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._sql.execute("COMMIT")
             except BaseException:
-                self._count = count
+                self._count, self._table = before
                 if self._sql.in_transaction:
                     self._sql.execute("ROLLBACK")
                 raise

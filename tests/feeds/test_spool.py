@@ -96,6 +96,35 @@ def test_a_spool_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
     assert [(each.value, len(decode_headers(each.headers or b""))) for each in found] == [(b"1", 2), (b"2", 3)]
 
 
+def test_an_earlier_release_refuses_headers_and_takes_all_else(tmp_path: Path) -> None:
+    """0.4.0 would have sent the records without them: what it asks first has an error that says what to do."""
+    headers = encode_headers((("h", b"x"), ("h", None)))
+
+    def counted() -> int:  # as 0.4.0 does when it opens a spool
+        with closing(sqlite3.connect(tmp_path / "t.db")) as file:
+            file.executescript("CREATE TABLE IF NOT EXISTS record (id INTEGER PRIMARY KEY, key BLOB, value BLOB);")
+            count: int = file.execute("SELECT count(*) FROM record").fetchone()[0]
+            return count
+
+    for _ in range(2):
+        with closing(Spool(tmp_path / "t.db", "t", ROOMY)) as spool:
+            spool.append([Spooled(b"a", b"1", 1)])
+        assert counted() == 1
+        with closing(Spool(tmp_path / "t.db", "t", ROOMY)) as spool:
+            spool.append([Spooled(b"a", b"2", 2, headers)])
+        with pytest.raises(sqlite3.OperationalError, match="of a later release of Grete: upgrade"):
+            counted()
+        with closing(Spool(tmp_path / "t.db", "t", ROOMY)) as spool:
+            spool.append([Spooled(b"a", b"3", 3)])
+            found = drained(spool, 1)
+        assert [(each.value, len(decode_headers(each.headers or b""))) for each in found] == [
+            (b"1", 2),
+            (b"2", 4),
+            (b"3", 2),
+        ]
+        assert counted() == 0
+
+
 def test_a_topic_that_has_grown_gets_a_session_of_its_own(tmp_path: Path) -> None:
     """Other partitions mean other numbers: they must not be taken for those that were given."""
     spool = Spool(tmp_path / "t.db", "t", ROOMY)
