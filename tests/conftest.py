@@ -33,7 +33,7 @@ SERVERS = (
     "browser",
 )  # fixtures that start a server for each process that asks: one is to ask
 
-TREES = "tree_of"  # its name in a module that reads them: a process makes each once
+TREES = "nodes_of"  # its name in a module that reads them: a process makes each once
 GARBAGE_MADE = 10_000  # objects that may be garbage, between two looks for it
 
 # A build is repeatable; a developer's run explores; HYPOTHESIS_PROFILE=thorough is for a night.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.trees import tree_of
+from tests.support.trees import nodes_of
 
 pytestmark = pytest.mark.check  # reads all sources: a change is looked at before it is sent
 
@@ -79,7 +79,7 @@ def test_no_modules_import_each_other() -> None:
     """In no folder is there a cycle of imports: engine, wire format, examples, tests, proof and benchmarks."""
     modules = own_modules()
     assert {"grete", "tasks", "benchmarks", "tests"} <= {name.partition(".")[0] for name in modules}
-    assert cycles({name: imports_of(name, ast.walk(tree_of(path)), modules) for name, path in modules.items()}) == []
+    assert cycles({name: imports_of(name, nodes_of(path), modules) for name, path in modules.items()}) == []
 
 
 def test_cycles_are_found() -> None:

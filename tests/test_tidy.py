@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.suite import shape
-from tests.support.trees import tree_of
+from tests.support.trees import nodes_of, tree_of
 
 pytestmark = pytest.mark.check  # reads all sources: a change is looked at before it is sent
 
@@ -59,7 +59,7 @@ def matches(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
 def functions(paths: list[Path]) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Yield ("file:line", function) for each function and method."""
     for path in paths:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", node
 
@@ -98,10 +98,10 @@ def test_functions_fit_on_a_screen() -> None:
     assert [f"{at}: {name} has {n} lines" for at, name, n in lengths if n > FUNCTION_LINES_MAX] == []
 
 
-def numbers_without_reason(text: str) -> list[int]:
+def numbers_without_reason(text: str, tree: ast.Module) -> list[int]:
     """Return the lines of a module's NUMBERS with no comment on their last line or on the line above."""
     rows, found = text.splitlines(), []
-    for node in ast.parse(text).body if SHOUTED.search(text) else ():  # syntax trees take long
+    for node in tree.body if SHOUTED.search(text) else ():
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
             continue
         is_number = {type(part) for part in ast.walk(node.value)} <= NUMBER and any(
@@ -118,10 +118,11 @@ def test_each_number_has_its_reason() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in sorted((ROOT / "framework").rglob("*.py"))
-        for line in numbers_without_reason(path.read_text())
+        for line in numbers_without_reason(path.read_text(), tree_of(path))
     ]
     assert found == []
-    assert numbers_without_reason("A = 1 << 20\nB = 2  # two\n# three\nC = -3\n\nD = 4 * A\nE = ()\n") == [1, 6]
+    text = "A = 1 << 20\nB = 2  # two\n# three\nC = -3\n\nD = 4 * A\nE = ()\n"
+    assert numbers_without_reason(text, ast.parse(text)) == [1, 6]
 
 
 def cores_asked_for(text: str) -> list[int]:
@@ -169,7 +170,7 @@ def test_no_test_is_skipped_quietly() -> None:
     """Each skip and each expected failure gives its reason in words, where it is made."""
     offenders = []
     for path in tracked("tests/*.py"):
-        quiet = [node for node in ast.walk(tree_of(path)) if skips_quietly(node)]
+        quiet = [node for node in nodes_of(path) if skips_quietly(node)]
         offenders += [f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}" for node in quiet]
     assert offenders == []
 
@@ -253,10 +254,10 @@ def test_no_class_reaches_into_another() -> None:
     Modes, clocks and accounts are put into a class instead (``framework/execution/engine/modes.py``). Names that Python
     and the Kafka client have made public with an underscore are no private members.
     """
-    trees = {path: tree_of(path) for path in tracked("framework/*.py", "protocol/*.py")}
+    sources = {path: nodes_of(path) for path in tracked("framework/*.py", "protocol/*.py")}
     classes: dict[str, list[tuple[Path, ast.ClassDef]]] = {}
-    for path, tree in trees.items():
-        for node in ast.walk(tree):
+    for path, nodes in sources.items():
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 classes.setdefault(node.name, []).append((path, node))
 
@@ -281,8 +282,8 @@ def test_no_class_reaches_into_another() -> None:
     ]
     used = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
-        for path, tree in trees.items()
-        for node in ast.walk(tree)
+        for path, nodes in sources.items()
+        for node in nodes
         if isinstance(node, ast.Attribute) and private(node.attr)
         if ast.unparse(node.value) not in {"self", "cls", "super()", "KafkaError"}
         if node.attr not in {"_replace", "_asdict", "_fields", "_make", "_value_", "_exit", "_current_frames"}

@@ -3,13 +3,13 @@
 import ast
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.support.trees import tree_of
+from tests.support.trees import nodes_of
 from tests.test_tidy import ROOT, lines, tracked
 
 pytestmark = pytest.mark.check  # reads all sources: a change is looked at before it is sent
@@ -194,9 +194,14 @@ def test_names_are_split_into_words(line: str, words: str) -> None:
     assert in_words(line) == words
 
 
-def clauses(tree: ast.Module) -> Iterator[str]:
+def parsed(text: str) -> list[ast.AST]:
+    """Return all nodes of a source, its module first, as ``nodes_of`` does."""
+    return list(ast.walk(ast.parse(text)))
+
+
+def clauses(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the first line of each docstring that begins with a question word."""
-    for node in ast.walk(tree):
+    for node in nodes:
         text = ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None
         if text and CLAUSE.match(text):
             yield text.partition("\n")[0]
@@ -204,7 +209,7 @@ def clauses(tree: ast.Module) -> Iterator[str]:
 
 def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     """A docstring names its subject first, so that it can be read alone, in an index or in a log of a failed test."""
-    found = [f"{path.relative_to(ROOT)}: {text}" for path in tracked("*.py") for text in clauses(tree_of(path))]
+    found = [f"{path.relative_to(ROOT)}: {text}" for path in tracked("*.py") for text in clauses(nodes_of(path))]
     assert not found, "\n".join([f"{SAY_INSTEAD}:", *found])
 
 
@@ -213,7 +218,7 @@ def test_docstrings_name_their_result() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {text}"
         for path in tracked("*.py")
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and RESULT.match(text := ast.get_docstring(node) or "")
     ]
@@ -224,9 +229,9 @@ def test_docstrings_name_their_result() -> None:
 def test_a_question_word_is_noticed() -> None:
     """Modules, classes, methods and functions count; a text that only contains the word does not."""
     before = '"""What a job is."""\nclass A:\n    """How it ends."""\n    def b(self):\n        """Whoever asks."""\n'
-    assert list(clauses(ast.parse(before))) == ["What a job is.", "How it ends.", "Whoever asks."]
-    assert list(clauses(ast.parse('"""Of one task."""\ndef f():\n    """In how many ms."""'))) != []
-    assert list(clauses(ast.parse('"""The way to see what is there."""\ndef f():\n    """Whether it is."""'))) == []
+    assert list(clauses(parsed(before))) == ["What a job is.", "How it ends.", "Whoever asks."]
+    assert list(clauses(parsed('"""Of one task."""\ndef f():\n    """In how many ms."""'))) != []
+    assert list(clauses(parsed('"""The way to see what is there."""\ndef f():\n    """Whether it is."""'))) == []
 
 
 def prose(text: str) -> str:
@@ -242,25 +247,25 @@ def test_pages_for_users_have_no_fillers() -> None:
     assert prose("it goes on\n```console\ngoes on\n```\n`goes on`\n    goes on").split() == ["it", "goes", "on"]
 
 
-def names_given(tree: ast.Module, module: str) -> Iterator[tuple[str, str]]:
+def names_given(nodes: list[ast.AST], module: str) -> Iterator[tuple[str, str]]:
     """Yield (name, what it names) of each class and each alias: ``Name = Other``, ``from … import Other as Name``."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             yield node.name, f"{module}:{node.lineno}"
         if isinstance(node, ast.ImportFrom):
             renamed = [each for each in node.names if each.asname not in {None, each.name}]
             yield from ((each.asname or "", f"{node.module}.{each.name}") for each in renamed)
-    for node in tree.body:
+    for node in nodes[0].body if isinstance(nodes[0], ast.Module) else ():
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets += [node.target] if isinstance(node, ast.AnnAssign) else []
         yield from ((each.id, f"{module}:{each.lineno}") for each in targets if isinstance(each, ast.Name))
 
 
-def named_twice(modules: dict[str, str]) -> dict[str, set[str]]:
+def named_twice(modules: dict[str, list[ast.AST]]) -> dict[str, set[str]]:
     """Return each name of a class, or alias of one, that names two things, with those."""
     named: dict[str, set[str]] = {}
-    for module, text in modules.items():
-        for name, what in names_given(ast.parse(text), module):
+    for module, nodes in modules.items():
+        for name, what in names_given(nodes, module):
             if re.fullmatch(r"_?[A-Z]\w*[a-z]\w*", name):
                 named.setdefault(name, set()).add(what)
     return {name: what for name, what in named.items() if len(what) > 1}
@@ -269,11 +274,14 @@ def named_twice(modules: dict[str, str]) -> dict[str, set[str]]:
 def test_each_class_has_a_name_of_its_own() -> None:
     """No two classes or aliases of the wheel have one name: a name in a log, an error or a question means one thing."""
     paths = tracked("framework/*.py", "protocol/*.py")
-    assert named_twice({str(path.relative_to(ROOT)): "\n".join(lines(path)) for path in paths}) == {}
+    assert named_twice({str(path.relative_to(ROOT)): nodes_of(path) for path in paths}) == {}
 
 
 def test_two_names_are_noticed() -> None:
     """Classes, aliases and renaming imports count; one class under one other name in two modules does not."""
-    twice = named_twice({"a": "class Run: ...", "b": "Run = int", "c": "from d import X as Run"})
+    twice = named_twice(
+        {"a": parsed("class Run: ..."), "b": parsed("Run = int"), "c": parsed("from d import X as Run")}
+    )
     assert twice == {"Run": {"a:1", "b:1", "d.X"}}
-    assert named_twice({"a": "from d import X as Y", "b": "from d import X as Y", "c": "class X: ...\nRUN = 1"}) == {}
+    renamed = parsed("from d import X as Y")
+    assert named_twice({"a": renamed, "b": renamed, "c": parsed("class X: ...\nRUN = 1")}) == {}

@@ -4,11 +4,15 @@ import hashlib
 import html
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from pymdownx.superfences import SuperFencesException
 
-CACHE = Path("build/diagrams")  # a diagram takes a second or two to draw
+from grete.spark.java import cache, made
+
+CACHE = cache() / "diagrams"  # a diagram takes a second or two to draw: once, whatever is cloned or cleaned
 
 _LOOK = {
     "theme": "neutral",
@@ -19,11 +23,13 @@ _LOOK = {
 
 def drawn(source: str, language: str, css_class: str, options: object, md: object, **kwargs: object) -> str:
     """Return the HTML of a fence, as pymdownx.superfences asks for it."""
-    name = "d" + hashlib.sha256(f"{_LOOK}{source}".encode()).hexdigest()[:12]
+    name = "d" + hashlib.sha256(f"{version('mermaidx')}{_LOOK}{source}".encode()).hexdigest()[:12]
     kept = CACHE / f"{name}.svg"
     if not kept.is_file():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        kept.write_text(_svg(source).replace("my-svg", name), "utf-8")
+        svg = _svg(source).replace("my-svg", name)
+        with NamedTemporaryFile("w", dir=made(CACHE), encoding="utf-8", delete=False) as draft:
+            draft.write(svg)
+        Path(draft.name).replace(kept)  # whole, if another build looks for it
     svg = kept.read_text("utf-8")
     (width,) = re.findall(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+) ', svg)[:1]
     svg = re.sub(r'width="100%"', f'width="{float(width):.0f}"', svg, count=1)

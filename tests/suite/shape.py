@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from tests.support.trees import tree_of
+from tests.support.trees import nodes_of
 from tests.test_import_cycles import imports_of, own_modules
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ class Sources:
             if path.is_relative_to(ROOT / "framework") or path.is_relative_to(ROOT / "protocol")
         }
         self.text = {name: modules[name].read_text() for name in self.paths}
-        self._nodes = {name: list(ast.walk(tree_of(modules[name]))) for name in self.paths}
+        self._nodes = {name: nodes_of(modules[name]) for name in self.paths}
         self.imports = {name: imports_of(name, nodes, modules) for name, nodes in self._nodes.items()}
         self.real = [name for name, path in self.paths.items() if not path.endswith("__init__.py")]
 

@@ -1,4 +1,4 @@
-"""The syntax tree of a source, made once in a process: many rules look at the same ones."""
+"""The syntax tree of a source, made and walked once in a process: many rules look at the same ones."""
 
 import ast
 import functools
@@ -15,3 +15,9 @@ def tree_of(path: Path) -> ast.Module:
         return ast.parse(source)
     finally:
         gc.enable()
+
+
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Return all nodes of the tree of a source."""
+    return list(ast.walk(tree_of(path)))
