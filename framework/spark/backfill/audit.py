@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from grete.api.jobs.graph import StageGraph
 from grete.api.jobs.job import Job
 from grete.batch.check import check_calls, left_out
 from grete.errors import ConfigError
@@ -95,8 +94,6 @@ def audit(
     work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
     files = {topic: history.until(covered.resume, topic) for topic, history in histories.items()}
     plans = Plans(wanted, files, covered, output_counts(job, log), settled)
-    differences: list[StateDifference] = []
-    wrong = 0
     try:
         stages = Stages(spark, job, plans.histories(), work)
         with Watching(spark, telling):
@@ -112,13 +109,12 @@ def audit(
                 left_out=reasons,
             )
             account = accounted(log, wanted, reports, histories, covered, settled)
-            for stage in compared:
-                rows, room = stages.rows(stage, STATE), SHOWN_MAX - len(differences)
-                differences += (shown := list(_shown(stage, rows, room)))
-                wrong += len(shown) if len(shown) < room else rows.count()
+            differing = stages.rows(STATE, compared)
+            shown = list(_shown(job, differing))
+            wrong = len(shown) if len(shown) < SHOWN_MAX else differing.count()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return Audited(_checkpoint_of(found), reports, wrong, differences, reasons, account)
+    return Audited(_checkpoint_of(found), reports, wrong, shown, reasons, account)
 
 
 def _checkpoint_of(found: Sequence[Snapshot]) -> int:
@@ -126,12 +122,15 @@ def _checkpoint_of(found: Sequence[Snapshot]) -> int:
     return max(snapshot.commit.checkpoint_id for snapshot in found)
 
 
-def _shown(stage: StageGraph, rows: "DataFrame", count: int) -> Iterator[StateDifference]:
-    """Yield the first differences of a stage."""
-    names = {number: name for name, number in stage.store_ids().items()}
-    for row in rows.orderBy("task", "store", "key").limit(count).collect():
+def _shown(job: Job, rows: "DataFrame") -> Iterator[StateDifference]:
+    """Yield the first differences."""
+    names = [{number: name for name, number in stage.store_ids().items()} for stage in job.stages]
+    for row in rows.orderBy("stage", "task", "store", "key").limit(SHOWN_MAX).collect():
         key, value, expected = (None if row[name] is None else bytes(row[name]) for name in ("key", "value", "headers"))
-        yield StateDifference(stage.name, row["task"], names[row["store"]], key or b"", value, expected)
+        stage = row["stage"]
+        yield StateDifference(
+            job.stages[stage].name, row["task"], names[stage][row["store"]], key or b"", value, expected
+        )
 
 
 def _tell_left_out(job: Job, telling: Telling, *, is_recorded: bool) -> dict[str, str]:

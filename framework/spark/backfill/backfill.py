@@ -172,23 +172,20 @@ def _publish(
 
 def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
     """Yield the outputs of the tasks to the outside, task by task, in their order. Raises ConfigError: too much."""
-    size, topology = 0, stages.job.topology()
-    for stage in stages.job.live:
-        if not writes_outside(stage, topology):
-            continue
-        rows = stages.rows(stage, OUTPUT).coalesce(1).sortWithinPartitions("task", "first")
-        for row in rows.select("topic", "partition", "key", "value", "timestamp", "headers").toLocalIterator():
-            key, value, headers = (
-                None if row[name] is None else bytes(row[name]) for name in ("key", "value", "headers")
+    topology, size = stages.job.topology(), 0
+    writing = [stage for stage in stages.job.live if writes_outside(stage, topology)]
+    if not writing:
+        return
+    rows = stages.rows(OUTPUT, writing).coalesce(1).sortWithinPartitions("stage", "task", "first")
+    for row in rows.select("topic", "partition", "key", "value", "timestamp", "headers").toLocalIterator():
+        key, value, headers = (None if row[name] is None else bytes(row[name]) for name in ("key", "value", "headers"))
+        size += len(key or b"") + len(value or b"") + len(headers or b"")
+        if size > wanted.settings.uncommitted_state_bytes_max:
+            raise ConfigError(
+                f"--outputs: more than uncommitted_state_bytes_max = {wanted.settings.uncommitted_state_bytes_max} "
+                "bytes, which go out in one transaction: raise it, or leave the outputs of the history out"
             )
-            size += len(key or b"") + len(value or b"") + len(headers or b"")
-            if size > wanted.settings.uncommitted_state_bytes_max:
-                raise ConfigError(
-                    f"--outputs: more than uncommitted_state_bytes_max = "
-                    f"{wanted.settings.uncommitted_state_bytes_max} bytes, which go out in "
-                    "one transaction: raise it, or leave the outputs of the history out"
-                )
-            yield ExternalRecord(TopicPartition(row["topic"], row["partition"]), key, value, row["timestamp"], headers)
+        yield ExternalRecord(TopicPartition(row["topic"], row["partition"]), key, value, row["timestamp"], headers)
 
 
 class Plans(NamedTuple):

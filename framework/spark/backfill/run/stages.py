@@ -4,7 +4,7 @@ What a stage gives is written down (Parquet in a working directory that all exec
 it: user code may give something else when it runs again, and the state of one attempt must not meet another's output.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,36 +51,36 @@ class Stages(NamedTuple):
 
         ``done`` is told of each stage. ``left_out``: stages that do not run; none of the others reads of them.
         """
-        reports: list[BackfilledTask] = []
-        for stage in stages_in_order(self.job):
-            if stage.name in left_out:
-                continue
+        ran = [stage for stage in stages_in_order(self.job) if stage.name not in left_out]
+        for stage in ran:
             plan = plan_of(stage)
             done(stage.name)
             with unpacked(), every_task(self.spark):
                 self._input(stage, plan).mapInArrow(_runner(plan), DDL).write.partitionBy("kind").parquet(
-                    self.path(stage), mode="overwrite"
+                    self._path(stage), mode="overwrite"
                 )
-                reports += self._reports(stage)
-        return reports
+        return self._reports(ran)
 
-    def path(self, stage: StageGraph) -> str:
-        """Return the place of a stage's rows."""
-        return f"{self.work}/{stage.name}"
+    def rows(self, kind: int, stages: Sequence[StageGraph]) -> "DataFrame":
+        """Return the rows of one kind that the stages have given; ``stage`` is an ordinal."""
+        read = self.spark.read.schema(f"{DDL}, stage int").option("basePath", self.work)
+        return read.parquet(*map(self._path, stages)).where(f"kind = {kind}")
 
-    def rows(self, stage: StageGraph, kind: int) -> "DataFrame":
-        """Return the rows of one kind that a stage has given."""
-        return self.spark.read.schema(DDL).parquet(self.path(stage)).where(f"kind = {kind}")
+    def _path(self, stage: StageGraph) -> str:
+        return f"{self.work}/stage={stage.ordinal}"
 
-    def _reports(self, stage: StageGraph) -> list[BackfilledTask]:
-        found = self.rows(stage, REPORT).select("value").collect()
-        reports = [msgspec.json.decode(bytes(row[0]), type=BackfilledTask) for row in found]
-        missing = set(range(stage.partitions)) - {report.task for report in reports}
-        if missing or len(reports) != stage.partitions:
-            raise errors.Halted(
-                f"stage {stage.name}: {len(reports)} reports of {stage.partitions} tasks: {missing}",
-                code=HaltCode.BACKFILL_INCOMPLETE,
-            )
+    def _reports(self, stages: Sequence[StageGraph]) -> list[BackfilledTask]:
+        reports: list[BackfilledTask] = []
+        found = self.rows(REPORT, stages).select("stage", "value").collect()
+        for stage in stages:
+            own = [msgspec.json.decode(bytes(row[1]), type=BackfilledTask) for row in found if row[0] == stage.ordinal]
+            missing = set(range(stage.partitions)) - {report.task for report in own}
+            if missing or len(own) != stage.partitions:
+                raise errors.Halted(
+                    f"stage {stage.name}: {len(own)} reports of {stage.partitions} tasks: {missing}",
+                    code=HaltCode.BACKFILL_INCOMPLETE,
+                )
+            reports += own
         return reports
 
     def _input(self, stage: StageGraph, plan: StagePlan) -> "DataFrame":
@@ -107,7 +107,7 @@ class Stages(NamedTuple):
         if len(parts) > 1:  # in a union Spark numbers the partitions of all its parts: each is cut before it
             parts = [part.repartitionById(number, f.col("partition")) for part in parts]
         for stream in job.topology().streams_into(stage.ordinal):
-            frames = self.rows(job.stages[stream.producer], FRAME).where(f.col("topic") == stream.topic)
+            frames = self.rows(FRAME, [job.stages[stream.producer]]).where(f.col("topic") == stream.topic)
             parts.append(frames.select(*_PIECE_COLUMNS))
         if not parts:
             return self.spark.range(0, number, 1, number).where("id < 0").select(*_no_pieces())
