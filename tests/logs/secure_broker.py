@@ -27,6 +27,7 @@ from grete.spark.java import find_java
 from grete.testing.broker.jars import jar_broker
 from grete.testing.broker.settings import free_port
 from tests.logs.guarded_job import job, rejected, sentences, totals
+from tests.support.waiting import until
 
 STORE_PASSWORD = "changeit-in-tests"
 USER, PASSWORD = "grete-worker", "canary-d41d8cd98f00b204"
@@ -64,15 +65,13 @@ class SecureBroker:
         """Grant the user these operations; return when the broker knows."""
         for future in self.admin.create_acls([AclBinding(*_access(*entry)) for entry in entries]).values():
             future.result()
-        while not all(self._granted(entry) for entry in entries):
-            pass
+        until(lambda: all(self._granted(entry) for entry in entries))
 
     def forbid(self, entry: Entry) -> None:
         """Take one grant back; return when the broker knows."""
         for future in self.admin.delete_acls([AclBindingFilter(*_access(*entry))]).values():
             assert len(list(future.result())) == 1
-        while self._granted(entry):
-            pass
+        until(lambda: not self._granted(entry))
 
     def _granted(self, entry: Entry) -> bool:
         return bool(self.admin.describe_acls(AclBindingFilter(*_access(*entry))).result())

@@ -44,7 +44,13 @@ PROGRAMS = (
 )
 SEEDS = ("0", "random")  # values of PYTHONHASHSEED
 MESSAGE_BYTES_MAX, FILES_MAX = 1 << 17, 64
-SERVE = "import json, sys; from tests.support import fork_server; fork_server.serve(*json.loads(sys.argv[1]))"
+SERVE = """
+import json, select, sys
+given = json.loads(sys.argv[1])
+select.select(given[:2], [], [])  # imports are for who asks
+from tests.support import fork_server
+fork_server.serve(*given)
+"""
 
 _USUAL = (None, None, True, False, None, None, None, -1)  # what no program of ours is started with
 OWN_SESSION, OWN_GROUP = 0, -1  # instead of a group
