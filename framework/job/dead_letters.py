@@ -15,13 +15,14 @@ from grete.core.graph.partitioners import Partitioner
 from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.job.key_metadata import pinned, rescaled
-from grete.job.limits import REDRIVE_BYTES, REDRIVE_RECORDS
 from grete.logs.partition_reader import rows_left
 from grete.ports import ExternalRecord, JobLog, LogReader, LogRow, MetadataReader
 from grete.protocol.errors import DecodeError
 from grete.protocol.frames import decode_headers, encode_headers
 from grete.protocol.ids import TopicPartition
 
+REDRIVE_RECORDS = 500  # of one transaction: as many as librdkafka gets in one go
+REDRIVE_BYTES = 4 * 1024 * 1024  # of one transaction: a fraction of what librdkafka holds
 FIRST = "grete.error"  # of the headers that a dead letter has behind those of its record
 _KEY = "redriven/"  # metadata: which letters were sent again
 

@@ -8,8 +8,7 @@ from typing import Any
 from grete.api.jobs.dropped import Dropped
 from grete.api.jobs.graph import StageGraph, describe
 from grete.api.jobs.names import check_log_names, checked_count, checked_name, refuse_clashes
-from grete.api.jobs.outside_arguments import refuse_outside_arguments
-from grete.api.jobs.topic_counts import check_counts, declared_counts
+from grete.api.jobs.outside_topics import check_counts, declared_counts, refuse_outside_arguments
 from grete.api.jobs.versions import NEWEST, in_version
 from grete.api.serdes.serde import refuse_unread
 from grete.api.tasks.mode import Mode

@@ -1,10 +1,13 @@
 """`grete audit`: a job's state recomputed on Spark and compared."""
 
 import contextlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from grete.api.jobs.job import Job
 from grete.cli.commands.audit_follow import follow_job
@@ -19,9 +22,10 @@ from grete.errors import ConfigError, ExitCode
 from grete.job.metadata import pinned_settings
 from grete.replay.audit.refused import refuse_losses
 from grete.spark import require_extra
+from grete.state.read.shown import printable
 
 if TYPE_CHECKING:
-    from grete.spark.backfill.audit import Audited
+    from grete.spark.backfill.audit import Audited, StateDifference
 
 app = typer.Typer(add_completion=False)
 MakeCalls = Annotated[
@@ -88,7 +92,6 @@ def _compare(named: NamedJob, history: HistoryOptions, *, makes_calls: bool) -> 
     from grete.cli.spark_work import wanted_of
     from grete.spark.backfill.audit import audit as audit_job
     from grete.spark.session import local_session
-    from grete.spark.shown_differences import plain_difference
 
     screen = Screen(Console(file=standard_error() if history.as_json else standard_output()))
     with named.read() as (job, log):
@@ -118,7 +121,6 @@ def tell_audit(screen: Screen, job: Job, result: "Audited", *, aligned: bool) ->
     keys = sum(report.keys for report in result.reports)
     records = sum(report.records for report in result.reports)
     from grete.spark.backfill.shown_account import tables
-    from grete.spark.shown_differences import table_of_differences
 
     for table in tables(result.account):
         print_table(screen.console, table)
@@ -135,3 +137,45 @@ def tell_audit(screen: Screen, job: Job, result: "Audited", *, aligned: bool) ->
         if not aligned:
             screen.say("The job runs at least once: records that were repeated after a crash are counted again.")
     return not result.wrong
+
+
+CELL_CHARS = 60  # of a key or value: three of them fit on a wide terminal
+_NAMES = ("stage", "partition", "store", "key", "in_changelog", "recomputed")
+
+
+def table_of_differences(job: Job, differences: Iterable["StateDifference"]) -> Table:
+    """Return a table of them."""
+    table = Table("stage", "partition", "store", "key", "in the changelog", "recomputed")
+    for difference in differences:
+        table.add_row(*_cells(job, difference))
+    return table
+
+
+def plain_difference(job: Job, difference: "StateDifference") -> dict[str, str | int | None]:
+    """Return a difference with the texts of its key and values."""
+    return dict(zip(_NAMES, (*difference[:3], *_decoded(job, difference)), strict=True))
+
+
+def _cells(job: Job, difference: "StateDifference") -> list[Text]:
+    """Return the cells of a difference."""
+    where = difference.stage, str(difference.partition), difference.store
+    cells = ("–" if text is None else text for text in _decoded(job, difference))
+    return [Text(text if len(text) <= CELL_CHARS else text[:CELL_CHARS] + "…") for text in (*where, *cells)]
+
+
+def _decoded(job: Job, difference: "StateDifference") -> list[str | None]:
+    """Return key, value found and value expected: decoded, where the store is one of the user's."""
+    stage = job.stage(difference.stage)
+    stores = stage.all_stores()
+    declared = next((store for store in stores if store.name == difference.store), None)
+
+    def text(raw: bytes | None, *, key: bool = False) -> str | None:
+        if raw is None:
+            return None
+        try:
+            value = raw if declared is None else (declared.key if key else declared.value).decode(raw)
+        except Exception:  # noqa: BLE001  # a serde may raise anything; the bytes are shown then
+            value = raw
+        return printable(repr(value))
+
+    return [text(difference.key, key=True), text(difference.found), text(difference.expected)]

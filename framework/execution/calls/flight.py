@@ -15,8 +15,7 @@ from typing import Any
 
 from grete.api.tasks.calls import AnyCall
 from grete.errors import FrameworkError, Halted, TaskError
-from grete.execution.calls.answer import Answer
-from grete.execution.calls.code_errors import ONLY_CALLS, explained, returned
+from grete.execution.calls.answer import ONLY_CALLS, Answer, explained, returned
 from grete.execution.calls.effects import Draws, Effects, NoDraws, Place, conflicts
 from grete.execution.calls.ports import Caller, Pending, TurnsAndTimers
 from grete.execution.limits import MESSAGE_BYTES_MAX

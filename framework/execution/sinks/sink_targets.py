@@ -8,10 +8,9 @@ from grete.api.serdes.serde import bytes_serde, encode_error, functions_of
 from grete.api.sinks.external import External
 from grete.api.sinks.files import Files
 from grete.api.sinks.http import Http
-from grete.api.sinks.sink import Sink
+from grete.api.sinks.sink import Entry, Owner, Sink
 from grete.api.sinks.table import Table
 from grete.errors import ConfigError
-from grete.sinks.discard import DiscardSink
 from grete.sinks.files import FilesSink, line_encoder
 from grete.sinks.http import HttpSink
 from grete.sinks.open import sql_sinks
@@ -22,6 +21,31 @@ FILES, TABLE, HTTP, EXTERNAL = "files:", "table:", "http:", "external:"  # how a
 SinkTarget = Files[Any] | Table[Any] | Http[Any] | External[Any]
 SinkOutputs = dict[str, SinkTarget]  # attribute of the task → where it goes
 MakeSinks = Callable[[SinkOutputs], dict[str, Sink]]  # returns target → sink: the one place where a task gets its sinks
+
+
+class DiscardSink:
+    """A Sink that drops what it is given. ``name``: of the target that it replaces."""
+
+    def __init__(self, name: str) -> None:
+        """Open nothing."""
+        self.name = name
+
+    def open(self, owner: Owner) -> int | None:
+        """Return None: which checkpoints were applied is not kept."""
+        return None
+
+    def begin(self, checkpoint_id: int) -> bool:
+        """Take every checkpoint."""
+        return True
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Drop the entries."""
+
+    def commit(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def sinks_of(outputs: SinkOutputs) -> dict[str, Sink]:

@@ -1,4 +1,4 @@
-"""The partitions of topics from outside beside the tasks that read them: all records of a key need one task (A2f)."""
+"""Checks of topics from outside: partitions beside the tasks that read them (A2f), arguments for them alone."""
 
 from collections.abc import Sequence
 
@@ -46,3 +46,28 @@ def _ways(stage: StageGraph, count: int) -> str:
     """Return the declarations with the nearest numbers that divide the topic's."""
     divisors = sorted((n for n in range(1, count + 1) if not count % n), key=lambda n: abs(n - stage.partitions))
     return f"write {' or '.join(stage.declared_with(each) for each in divisors[:2])}"
+
+
+_WHY = {
+    "partitions": "a stream between stages has a partition for each task that reads it",
+    "deduplicate": "between stages each record comes once",
+    "bootstrap": "a stream between stages has no end while the job runs",
+    "priority": "a checkpoint needs the records of all streams between stages, so none of them may wait",
+    "start": "between stages every record is read",
+    **dict.fromkeys(("time", "out_of_order_ms", "idle_ms"), "event time comes with the stream"),
+}
+
+
+def refuse_outside_arguments(consumer: StageGraph, topic: str, producer: str) -> None:
+    """Raise GraphError if an input has such an argument. ``producer``: the stage that writes its topic."""
+    found = next(each for each in consumer.inputs.values() if each.topic.name == topic)
+    given = {argument: getattr(found, argument) for argument in _WHY if argument != "partitions"}
+    given |= {"partitions": None if found.topic.public else found.topic.partitions}
+    for argument, value in given.items():
+        if value not in (None, 0, False, "record", "earliest"):
+            raise GraphError(
+                f"stage {consumer.name!r} reads topic {topic!r} with {argument}=, and stage {producer!r} of this job "
+                f"writes it: {_WHY[argument]}. Leave {argument}= out, or give it to the inputs where the records enter "
+                f"the job, or let a job of its own write {topic!r}",
+                stage=consumer.name,
+            )
