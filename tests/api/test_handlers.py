@@ -165,6 +165,26 @@ def test_contradictions_are_refused(methods: dict[str, object], words: str) -> N
         Job("odd", [task])
 
 
+class Proxy:
+    """Stands for what is not there while a job is declared, as a request of a web framework."""
+
+    def __getattr__(self, name: str) -> object:
+        """Refuse to."""
+        raise RuntimeError(f"outside of a request: {name}")
+
+
+def test_class_attributes_are_not_asked_for_what_they_stand_for() -> None:
+    """Only what @on has written itself is looked for."""
+    assert Job("job", [type("Lazy", (Named,), {"client": Proxy()})]).stages[0].handlers["orders"] == "order"
+
+
+def test_an_override_needs_on_too() -> None:
+    """Its base class says which records come; the method that takes its place may be for others."""
+    base = type("Base", (Task,), {"orders": Input(orders), "take": on(orders)(lambda _self, _record: None)})
+    with pytest.raises(GraphError, match="one that overrides such a method needs @on, too"):
+        Job("job", [type("Derived", (base,), {"take": lambda _self, _record: None})])
+
+
 def test_what_is_no_topic_is_refused() -> None:
     """A name, or the decorator without an argument."""
     with pytest.raises(GraphError, match="write the topic, or the input"):

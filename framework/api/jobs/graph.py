@@ -237,7 +237,10 @@ def _check_methods(stage: StageGraph, declared: Declared, timers: list[tuple[Clo
         topics = [each.topic.name for each in stage.inputs.values()]
         check_handlers(where, stage.handlers, topics, "process" if single else "process_batch" if batch else None)
     elif not single and not batch:
-        raise GraphError(f"{where} has no process method: define process(self, record) or process_batch(self, records)")
+        raise GraphError(
+            f"{where} has no process method: define process(self, record) or process_batch(self, records), or a method "
+            "with @on for each input; one that overrides such a method needs @on, too"
+        )
     for clock, attribute in timers:
         if attribute != stage.timers[clock]:
             code = "Timers()" if clock == "event" else 'Timers(clock="wall")'

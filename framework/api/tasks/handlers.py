@@ -1,6 +1,7 @@
 """Methods of a task that take the records of one input each, in place of ``process``."""
 
 from collections.abc import Callable, Collection, Mapping
+from inspect import getattr_static
 from typing import Any, TypeVar
 
 from grete.api.record import Record
@@ -38,7 +39,7 @@ def handlers_of(where: str, declared: Declared) -> dict[str, str]:
     """Return topic → method, of the class attributes in ``declared``. Raises GraphError: they contradict each other."""
     found: dict[str, str] = {}
     for name, value in declared.items():
-        for topic in getattr(value, _TAKES, ()):
+        for topic in getattr_static(value, _TAKES, ()):  # a proxy would be asked for what it stands for
             if name in METHODS:
                 raise GraphError(f"{where}: Grete calls {name} by its name: give the method of @on another one")
             if topic in found and found[topic] != name:
