@@ -23,6 +23,7 @@ _FRAME_TYPE = bytes([_wire.type_byte(MessageType.FRAME)])
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _INT64 = struct.Struct(">q")
+TIME_MS_MAX = (1 << 63) - 1  # of a timestamp, in ms since 1970, before it as after it
 _DIGESTED = struct.Struct(">iiiqqi")
 _OUTPUT_DIGESTED = struct.Struct(">iiiq")
 _NULL = _INT32.pack(-1)  # the length of a value that is null

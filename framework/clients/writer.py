@@ -18,7 +18,7 @@ from grete.feeds.spool import Spool, Spooled
 from grete.job.directory import JobDirectory, directory_of
 from grete.logs.address import LogAddress, check_address
 from grete.ports import JobLog
-from grete.protocol.frames import encode_headers
+from grete.protocol.frames import TIME_MS_MAX, encode_headers
 from grete.settings import MiB
 
 K = TypeVar("K")
@@ -93,9 +93,11 @@ class Writer(Closable, Generic[K, V]):
         """Write a record, with the time now unless ``timestamp`` (ms since 1970) is given.
 
         ``headers``: (name, bytes or None), in order; those that number the record come behind them. Return whether it
-        is kept: False only with "drop". Raises SerdeError, ConfigError (too large), and what keeps records from the log
-        and will not pass: ConfigError (no such topic, no permission), Halted.
+        is kept: False only with "drop". Raises SerdeError, ConfigError (too large, no such time), and what keeps
+        records from the log for good: ConfigError (no such topic, no permission), Halted.
         """
+        if timestamp is not None and (type(timestamp) is not int or abs(timestamp) > TIME_MS_MAX):
+            raise ConfigError(f"timestamp = {timestamp!r}: need ms since 1970 as an INT64", topic=self._topic.name)
         raw_key, raw_value, raw_headers = encode_record(self._topic, key, value, headers)
         time_ms = time.time_ns() // 1_000_000 if timestamp is None else timestamp
         record = [Spooled(raw_key, raw_value, time_ms, encode_headers(raw_headers) if raw_headers else None)]

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from grete.api.serdes.serde import Serde, bytes_serde, first_serde, holds_json
 from grete.api.topics.reader import PRODUCER, SEQ
 from grete.api.topics.topic import Topic, encode_record, uses_registry
-from grete.protocol.frames import encode_headers
+from grete.protocol.frames import TIME_MS_MAX, encode_headers
 
 RecordOf = Callable[[bytes], "Line"]  # raises SerdeError, ValueError, TypeError
 _NULL = msgspec.Raw(b"null")
@@ -44,7 +44,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
 
     key: msgspec.Raw = _NULL
     value: msgspec.Raw = _NULL
-    timestamp_ms: int | None = None
+    timestamp_ms: Annotated[int, msgspec.Meta(ge=-TIME_MS_MAX, le=TIME_MS_MAX)] | None = None
     headers: list[tuple[str, str | Hex | None]] = []
     topic: str | None = None
     partition: int | None = None

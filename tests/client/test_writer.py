@@ -137,6 +137,8 @@ def test_headers_come_before_the_number(tmp_path: Path) -> None:
     ("use", "error", "text"),
     [
         (lambda w: w.send("k", "text"), SerdeError, "int64"),
+        (lambda w: w.send("k", 1, timestamp=time.time()), ConfigError, "need ms since 1970 as an INT64"),
+        (lambda w: w.send("k", 1, timestamp=1 << 63), ConfigError, "timestamp = 9223372036854775808: need ms"),
         (lambda w: w.offer([Spooled(b"", bytes(RECORD_BYTES_MAX + 1), 0)]), ConfigError, "at most 1000000: split it"),
     ],
 )

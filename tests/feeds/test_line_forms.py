@@ -82,6 +82,7 @@ def test_time_and_headers_are_taken_over() -> None:
         ('{"key": 5, "value": 1}', "utf8"),
         ('{"value": ', "malformed|truncated"),
         ('{"timestamp_ms": "now"}', "Expected `int"),
+        ('{"timestamp_ms": 9223372036854775808}', "Expected `int` <= "),
     ],
 )
 def test_what_is_no_record_is_refused(text: str, words: str) -> None:

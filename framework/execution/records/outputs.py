@@ -18,7 +18,7 @@ from grete.errors import ConfigError, TaskError
 from grete.execution.records.encoding import SendFunction, encoded_first, refused
 from grete.execution.records.frame_buffer import AnyHeaders, Buffer
 from grete.ports import ExternalRecord
-from grete.protocol.frames import encode_headers
+from grete.protocol.frames import TIME_MS_MAX, encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
@@ -26,7 +26,6 @@ from grete.settings import Settings
 Append = Callable[[Any, bytes | None, bytes | None, int, AnyHeaders], None]  # target, key, value, timestamp, headers
 P = TypeVar("P")
 
-_INT64_MAX = (1 << 63) - 1  # the wire's timestamps are INT64
 HELD_BYTES = 200  # what an external record held in memory costs beyond its key and value
 _KNOWN_MAX = 1 << 14  # keys whose targets a sender remembers: about 2 MB of short keys
 _PARTITION = itemgetter(0)  # of an ExternalRecord
@@ -248,7 +247,7 @@ class Outputs:
                 target = target_of[raw_key]
             if timestamp is None:
                 timestamp = outputs.timestamp
-            elif type(timestamp) is not int or not -_INT64_MAX <= timestamp <= _INT64_MAX:
+            elif type(timestamp) is not int or abs(timestamp) > TIME_MS_MAX:
                 raise TaskError(f"output to {name}: timestamp {timestamp!r}: need milliseconds since 1970 as an INT64")
             append(target, raw_key, raw_value, timestamp, headers)
 
