@@ -22,6 +22,7 @@ from grete.protocol.frames import decode_headers, encode_headers
 
 ROOMY = 64 << 20
 KEYS = (None, b"a", b"b", b"c")
+HEADERS = (("h", b"x"), ("h", None))
 
 
 def new(records: list[ExternalRecord]) -> list[bytes | None]:
@@ -44,6 +45,11 @@ def drained(spool: Spool, partitions: int = 3) -> list[ExternalRecord]:
     return found
 
 
+def numbered(n: int) -> Spooled:
+    """Return the n-th record: some have headers, and most have none."""
+    return Spooled(KEYS[n % 4], b"%d" % n, n, encode_headers(HEADERS) if n % 7 == 0 else None)
+
+
 @given(
     steps=st.lists(
         st.one_of(
@@ -59,7 +65,7 @@ def test_records_keep_their_order_and_numbers_through_any_end(steps: list[int | 
         spool, sent, kept, batch = Spool(Path(folder) / "t.db", "t", ROOMY), list[ExternalRecord](), 0, None
         for step in steps:
             if isinstance(step, int):
-                assert spool.append([Spooled(KEYS[n % 4], b"%d" % n, n) for n in range(kept, kept + step)])
+                assert spool.append([numbered(n) for n in range(kept, kept + step)])
                 kept += step
             elif step == "send":
                 batch = spool.batch(3)
@@ -73,6 +79,9 @@ def test_records_keep_their_order_and_numbers_through_any_end(steps: list[int | 
         sent += drained(spool)
         assert len(spool) == 0
         spool.close()
+    for record in sent:
+        given = HEADERS if int(record.value or b"") % 7 == 0 else ()
+        assert decode_headers(record.headers or b"")[:-2] == given
     values = new(sent)
     assert Counter(values) == Counter(b"%d" % n for n in range(kept))
     for partition in range(3):
