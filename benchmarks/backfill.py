@@ -59,10 +59,10 @@ def _messages(ids: range) -> Iterator[tuple[str, str, int]]:
 
 def backfilling(directory: Path, records: int, cores: int) -> Result:
     """Backfill the counting job; check that the counts are right."""
-    from grete.spark.backfill.backfill import Wanted, backfill
+    from grete.spark.backfill.backfill import BackfillSpec, backfill
     from grete.spark.backfill.ranges import parse_until
     from grete.spark.backfill.sources import sources_of
-    from grete.spark.format.options import Where
+    from grete.spark.format.options import LogSpec
     from grete.spark.session import local_session
 
     os.environ["BENCH_JOB"] = "process"
@@ -73,11 +73,11 @@ def backfilling(directory: Path, records: int, cores: int) -> Result:
     log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     spark = local_session(f"local[{cores}]")
-    where = Where("embedded", "", str(job_directory.directory / "log.db"))
+    where = LogSpec("embedded", "", str(job_directory.directory / "log.db"))
     result: Result = {}
     for round_ in ("first", "second"):  # the first one also warms Spark up
         sources = sources_of(job, [str(directory / "history")])
-        wanted = Wanted(job, JOB, where, settings, sources, str(directory / "work"))
+        wanted = BackfillSpec(job, JOB, where, settings, sources, str(directory / "work"))
         begun, cpu = time.perf_counter(), tree_cpu_s()
         done = backfill(spark, wanted, parse_until(None, job), log, Silent())
         result[f"{round_}_per_s"] = records / (time.perf_counter() - begun)
@@ -98,7 +98,7 @@ def executing(_directory: Path, records: int) -> Result:
     """Count history in one task as an executor does, without Spark around it: the CPU that a record costs."""
     from grete.spark.backfill.plans import StagePlan
     from grete.spark.backfill.run.executor import run_stage
-    from grete.spark.format.options import Where
+    from grete.spark.format.options import LogSpec
 
     os.environ["BENCH_JOB"] = "process"
     from benchmarks.counting import job
@@ -112,7 +112,7 @@ def executing(_directory: Path, records: int) -> Result:
             pa.RecordBatch.from_pydict(columns | {"offset": times, "refused": pa.nulls(len(times), "string")})
         )
     outside = dict.fromkeys(job.external_sinks(), job.partitions)
-    nowhere = Where("embedded", "", "")
+    nowhere = LogSpec("embedded", "", "")
     plan = StagePlan(
         JOB,
         0,

@@ -81,10 +81,10 @@ def _joined(*parts: Any) -> Any:
 
 def growing(directory: Path, keys: int, cores: int) -> dict[str, float]:
     """Backfill the counting job from RECORDS messages of ``keys`` keys, in a new session; check the number of keys."""
-    from grete.spark.backfill.backfill import Wanted, backfill
+    from grete.spark.backfill.backfill import BackfillSpec, backfill
     from grete.spark.backfill.ranges import parse_until
     from grete.spark.backfill.sources import sources_of
-    from grete.spark.format.options import Where
+    from grete.spark.format.options import LogSpec
     from grete.spark.session import local_session
 
     os.environ["BENCH_JOB"] = "process"
@@ -95,9 +95,9 @@ def growing(directory: Path, keys: int, cores: int) -> dict[str, float]:
     log = EmbeddedLog(job_directory.directory / "log.db")
     create_topics(job, log)
     spark = local_session(f"local[{cores}]")
-    where = Where("embedded", "", str(job_directory.directory / "log.db"))
+    where = LogSpec("embedded", "", str(job_directory.directory / "log.db"))
     sources = sources_of(job, [str(directory / "history")])
-    wanted = Wanted(job, JOB, where, Settings(), sources, str(directory / "work"))
+    wanted = BackfillSpec(job, JOB, where, Settings(), sources, str(directory / "work"))
     memory, begun, cpu = Memory(), time.perf_counter(), tree_cpu_s()
     memory.start()
     done = backfill(spark, wanted, parse_until(None, job), log, Silent())

@@ -21,7 +21,7 @@ from grete.job.topics import create_topics
 from grete.logs.embedded import EmbeddedLog
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from grete.spark.moving.spark_mover import SparkMover
 from grete.state.write.bulk.bulk_write import begin, commit
 from grete.state.write.bulk.bulk_write_attempt import Attempt
@@ -65,7 +65,7 @@ def fill(log: EmbeddedLog, job: Job, keys: int) -> None:
 def move(directory: Path, way: str, keys: int) -> None:
     """Rescale the job in a directory, and print what it took."""
     job, log = load_job(str(directory.parent / "job.py")), EmbeddedLog(directory / "log.db")
-    where = Where("embedded", "", str(directory / "log.db"))
+    where = LogSpec("embedded", "", str(directory / "log.db"))
     memory, begun, cpu = Memory(), time.perf_counter(), tree_cpu_s()
     memory.start()
     with SparkMover(way, where, where, None, Silent()) as mover:

@@ -58,9 +58,9 @@ def history(directory: Path, keys: int) -> None:
 
 def restoring(directory: Path, keys: int, cores: int, log: str = "embedded") -> dict[str, float]:
     """Backfill a state of that many keys of 86 bytes, then start workers without any of it on their disks: twice."""
-    from grete.spark.backfill.backfill import Wanted, backfill
+    from grete.spark.backfill.backfill import BackfillSpec, backfill
     from grete.spark.backfill.ranges import parse_until
-    from grete.spark.format.options import Where
+    from grete.spark.format.options import LogSpec
     from grete.spark.session import local_session
 
     history(directory / "history", keys)
@@ -68,9 +68,9 @@ def restoring(directory: Path, keys: int, cores: int, log: str = "embedded") -> 
     opened = job_directory.open_log()
     prepare(job, opened, job_directory, settings, [INPUT.name])
     spark = local_session(f"local[{cores}]")
-    where = Where(log, "", str(job_directory.directory / "log.db"))
+    where = LogSpec(log, "", str(job_directory.directory / "log.db"))
     sources = {INPUT.name: str(directory / "history")}
-    wanted = Wanted(job, REFERENCE, where, settings, sources, str(directory / "work"))
+    wanted = BackfillSpec(job, REFERENCE, where, settings, sources, str(directory / "work"))
     begun = time.perf_counter()
     backfill(spark, wanted, parse_until(None, job), opened, Silent())
     result = {"backfill_s": time.perf_counter() - begun}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from grete.batch.frames import Frame
 from grete.batch.history_task import HistoryTask
-from grete.batch.passes import AlignedPass, LogicalPass, Pass
+from grete.batch.passes import AlignedPass, HistoryPass, LogicalPass
 from grete.batch.record_order import Piece
 from grete.execution.limits import CALLS_MS
 from grete.execution.task_code.processor import Processor
@@ -18,14 +18,14 @@ from grete.stores.overlay.overlay import Overlay
 Sent = list[Frame] | list[ExternalRecord]
 
 
-def begun(task: HistoryTask, overlay: Overlay) -> Pass:
+def begun(task: HistoryTask, overlay: Overlay) -> HistoryPass:
     """Return the pass of a task over the state that it begins with. Raises TaskError if its ``init`` fails."""
-    made: Pass = LogicalPass(task, overlay) if task.job_task.wiring.deterministic else AlignedPass(task, overlay)
+    made: HistoryPass = LogicalPass(task, overlay) if task.job_task.wiring.deterministic else AlignedPass(task, overlay)
     made.processor.reset()
     return made
 
 
-def processed(made: Pass, piece: Piece) -> Iterator[Sent]:
+def processed(made: HistoryPass, piece: Piece) -> Iterator[Sent]:
     """Process a piece; yield the frames and records sent. Raises TaskError."""
     made.take(piece)
     _wait_for_calls(made.processor, until_none=False)
@@ -33,7 +33,7 @@ def processed(made: Pass, piece: Piece) -> Iterator[Sent]:
     yield from _sent(made, tell=False)
 
 
-def left(made: Pass) -> Iterator[Sent]:
+def left(made: HistoryPass) -> Iterator[Sent]:
     """Yield the frames and records that are left behind the end. Raises TaskError."""
     _wait_for_calls(made.processor, until_none=True)
     yield from _sent(made, tell=True)
@@ -44,7 +44,7 @@ def frames_of(parts: Iterable[Sent]) -> list[Frame]:
     return [each for part in parts for each in part if isinstance(each, Frame)]
 
 
-def _sent(made: Pass, *, tell: bool) -> Iterator[Sent]:
+def _sent(made: HistoryPass, *, tell: bool) -> Iterator[Sent]:
     if frames := made.frames(tell=tell):
         yield frames
     if external := made.external():

@@ -47,7 +47,7 @@ class LiveTime(NamedTuple):
 HISTORY_ALONE = LiveTime()  # no live task was there
 
 
-class Pass(Protocol):
+class HistoryPass(Protocol):
     """One pass over a task's history. ``refused``: rows that were no record; ``records``: all others, by partition."""
 
     records: Counter[TopicPartition]

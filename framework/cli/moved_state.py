@@ -21,7 +21,7 @@ from grete.spark import require_extra
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import Snapshot, snapshots
 from grete.state.read.shown import printable
-from grete.state.write.moving.entries import Moved
+from grete.state.write.moving.entries import MovedEntries
 from grete.state.write.moving.mover import Mover
 from grete.stores.store_directory import StoreDirectory
 
@@ -67,7 +67,7 @@ def mover_of(moving: MovingOptions, address: LogAddress, directory: Path, into: 
         yield mover
 
 
-def tell_moved(moved: Moved, done: str) -> None:
+def tell_moved(moved: MovedEntries, done: str) -> None:
     """Print how many entries each store has got, and a closing line."""
     for name, count in sorted(moved.entries.items()):
         print(f"{name}\t{count:,} entries")

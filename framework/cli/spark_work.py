@@ -5,15 +5,15 @@ from pathlib import Path
 from grete.cli.job_target import JobTarget
 from grete.cli.options import HistoryOptions
 from grete.logs.address import LogAddress
-from grete.spark.backfill.backfill import Wanted
+from grete.spark.backfill.backfill import BackfillSpec
 from grete.spark.backfill.history_checks import accepted_of
 from grete.spark.backfill.sources import LOG, columns_of, source_of, sources_of
 from grete.spark.format.options import where_of
 from grete.spark.moving.spark_mover import SparkMover
-from grete.spark.telling import Telling
+from grete.spark.spark_progress import ProgressSink
 
 
-def wanted_of(found: JobTarget, history: HistoryOptions, *, outputs: bool = False) -> Wanted:
+def wanted_of(found: JobTarget, history: HistoryOptions, *, outputs: bool = False) -> BackfillSpec:
     """Return the work for Spark, with paths that executors understand. Raises ConfigError: an option is wrong.
 
     The history is that of the log where no option names another.
@@ -28,7 +28,7 @@ def wanted_of(found: JobTarget, history: HistoryOptions, *, outputs: bool = Fals
         for topic, text in sources_of(found.job, history.source or [LOG]).items()
     }
     work = own if history.work is None else history.work
-    wanted = Wanted(found.job, reference, where, found.settings, sources, work)
+    wanted = BackfillSpec(found.job, reference, where, found.settings, sources, work)
     columns = columns_of(found.job, history.columns or [])
     return wanted._replace(
         outputs=outputs, accepted=accepted_of(history.max_refused, history.accept or []), columns=columns
@@ -36,7 +36,7 @@ def wanted_of(found: JobTarget, history: HistoryOptions, *, outputs: bool = Fals
 
 
 def spark_mover(
-    cluster: str, address: LogAddress, directory: Path, into: Path, work: str | None, telling: Telling
+    cluster: str, address: LogAddress, directory: Path, into: Path, work: str | None, telling: ProgressSink
 ) -> SparkMover:
     """Return the mover by Spark for the job in a directory; ``into``: the job that gets its state."""
     return SparkMover(cluster, where_of(directory, address), where_of(into, address), work, telling)

@@ -10,7 +10,7 @@ from grete.api.topics.topic import Topic
 from grete.errors import ConfigError, SerdeError
 from grete.feeds.line_forms import Line, LineForm, record_of
 from grete.feeds.numbered_file import LINE_BYTES_MAX, NumberedFile
-from grete.feeds.numbers import Numbers, cell_of, new_session
+from grete.feeds.numbers import RecordNumbers, cell_of, new_session
 from grete.ports import ExternalRecord, JobMetadata
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
@@ -41,7 +41,7 @@ def feed_lines(
         for _ in file.extend():
             yield 0
         session, read = file.session, file.read
-    numbers, number = Numbers(session), 0
+    numbers, number = RecordNumbers(session), 0
     for lines in read_lines(handle, topic, form, read=read):
         batch = []
         for key, value, timestamp_ms, headers in lines:

@@ -20,7 +20,7 @@ def new_session() -> str:
     return os.urandom(_SESSION_BYTES).hex()
 
 
-class Numbers:
+class RecordNumbers:
     """Numbers the records of one session. ``counts``: partition → how many it has so far."""
 
     def __init__(self, session: str, counts: Mapping[int, int] | None = None) -> None:
@@ -43,7 +43,7 @@ def cell_of(session: str, partition: int, number: int, before: bytes | None = No
     return encode_headers(own if before is None else (*decode_headers(before), *own))
 
 
-class Given(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class GivenNumber(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The number that a record has, wherever it is written: what it is, by a digest, and its place."""
 
     digest: bytes
@@ -51,12 +51,12 @@ class Given(msgspec.Struct, array_like=True, frozen=True, gc=False):
     number: int
 
 
-class Plan(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class NumberPlan(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Metadata, written before the records: ``given`` by the record's key, until they are acknowledged."""
 
     session: str
     counts: dict[int, int]
-    given: dict[bytes, Given]
+    given: dict[bytes, GivenNumber]
 
 
 class PlannedNumbers:
@@ -68,27 +68,27 @@ class PlannedNumbers:
 
     def __init__(self, plan: bytes | None) -> None:
         """``plan``: as it was written last."""
-        before = Plan(new_session(), {}, {}) if plan is None else msgspec.msgpack.decode(plan, type=Plan)
-        self._numbers = Numbers(before.session, before.counts)
+        before = NumberPlan(new_session(), {}, {}) if plan is None else msgspec.msgpack.decode(plan, type=NumberPlan)
+        self._numbers = RecordNumbers(before.session, before.counts)
         self._given = before.given
 
     def begin(self) -> set[bytes]:
         """Look for records to write, from the first one on. Return the keys of those that may be written already."""
         if self._given:
-            self._numbers = Numbers(new_session())
+            self._numbers = RecordNumbers(new_session())
         return set(self._given)
 
     def number(self, key: bytes, digest: bytes, partition: int) -> bytes:
         """Return the headers' cell of a record, and plan it. ``digest`` is that of its value."""
         given = self._given.get(key)
         if given is None or given.digest != digest:
-            given = self._given[key] = Given(digest, self._numbers.session, self._numbers.next(partition))
+            given = self._given[key] = GivenNumber(digest, self._numbers.session, self._numbers.next(partition))
         return cell_of(given.session, partition, given.number)
 
     def plan(self, without: Collection[bytes] = ()) -> bytes:
         """Return the plan as it is to be written, ``without``: once the records of these keys are acknowledged."""
         given = {key: each for key, each in self._given.items() if key not in without}
-        return msgspec.msgpack.encode(Plan(self._numbers.session, self._numbers.counts, given))
+        return msgspec.msgpack.encode(NumberPlan(self._numbers.session, self._numbers.counts, given))
 
     def written(self, keys: Collection[bytes]) -> None:
         """Take the records of these keys for acknowledged."""

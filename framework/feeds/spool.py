@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from grete.errors import ConfigError, FrameworkError, Halted, TransientError
-from grete.feeds.numbers import Numbers, cell_of, new_session
+from grete.feeds.numbers import RecordNumbers, cell_of, new_session
 from grete.file_lock import open_lock, try_lock
 from grete.halts import HaltCode
 from grete.ports import ExternalRecord
@@ -133,7 +133,7 @@ class Spool:
                 numbered = _Numbered(new_session(), partitions, {})
             self._save(numbered)  # a commit that is on the disk, and all that was appended before it
             rows = self._oldest()
-        numbers, turn = Numbers(numbered.session, numbered.counts), sum(numbered.counts.values())
+        numbers, turn = RecordNumbers(numbered.session, numbered.counts), sum(numbered.counts.values())
         records = []
         for turn_of, (_, key, value, timestamp_ms, headers) in enumerate(rows, turn):
             partition = turn_of % partitions if key is None else partition_of(key, partitions)

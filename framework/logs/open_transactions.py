@@ -52,7 +52,7 @@ def stable_ends(
     log: LogReader, partitions: Collection[TopicPartition], say: Callable[[str], None]
 ) -> dict[TopicPartition, int]:
     """Return the ends of the partitions as of this call, once all before them can be read or was taken back."""
-    said = Saying(say)
+    said = WaitNotices(say)
     first = {each: found.end for each, found in log.open_transactions(partitions).items()}
     hidden = dict.fromkeys(first)
     while hidden:
@@ -72,7 +72,7 @@ class HiddenInput:
     """
 
     def __init__(self, log: LogReader, partitions: Collection[TopicPartition], say: Callable[[str], None]) -> None:
-        self._log, self._partitions, self._saying = log, partitions, Saying(say)
+        self._log, self._partitions, self._saying = log, partitions, WaitNotices(say)
         self._ends, self._least = dict[TopicPartition, int](), dict[TopicPartition, int]()
         self._looked_s = time.monotonic()
 
@@ -93,7 +93,7 @@ class HiddenInput:
         return not hidden and all(end <= ends.get(each, 0) for each, end in now.items())
 
 
-class Saying:
+class WaitNotices:
     """Says what is waited for: not at once, and then once a minute."""
 
     def __init__(self, say: Callable[[str], None], clock_s: Callable[[], float] = time.monotonic) -> None:

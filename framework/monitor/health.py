@@ -14,7 +14,7 @@ LIVE_SHARE = 0.5  # of liveness_timeout_ms: a probe learns of a loop that is stu
 AGE_INTERVALS, AGE_S_MIN = 10, 10.0  # of a task's last checkpoint, beyond which it does not keep up
 
 
-class Stuck(msgspec.Struct, frozen=True, kw_only=True):
+class StuckLoop(msgspec.Struct, frozen=True, kw_only=True):
     """A loop that does not turn: for how long, and where it is."""
 
     since_s: float
@@ -33,14 +33,14 @@ class Pulse:
         """The loop has turned, or a record of a long turn is done."""
         self._turned_s = time.monotonic()
 
-    def stuck(self) -> Stuck | None:
+    def stuck(self) -> StuckLoop | None:
         """Return for how long the loop has not turned, and where it is; None: it turns."""
         since_s = time.monotonic() - self._turned_s
         if since_s < self._live_s:
             return None
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001  # documented
         stack = [] if frame is None else traceback.format_stack(frame)
-        return Stuck(since_s=round(since_s, 1), stack="".join(stack))
+        return StuckLoop(since_s=round(since_s, 1), stack="".join(stack))
 
 
 def keeps_up_s(view: JobView) -> float:

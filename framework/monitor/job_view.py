@@ -69,7 +69,7 @@ class Incident(msgspec.Struct, frozen=True):
     kind: Literal["worker", "rollback", "back"] = "worker"
 
 
-class Ended(msgspec.Struct, frozen=True):
+class ServingEnd(msgspec.Struct, frozen=True):
     """The end of the serving process: stopped by its user, or by an error, which says what to do."""
 
     kind: Literal["stopped", "halted", "failed"]
@@ -100,7 +100,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     moved_ms: int = 0
     host: str = ""
     incidents: tuple[Incident, ...] = ()  # of workers, oldest first
-    ended: Ended | None = None
+    ended: ServingEnd | None = None
 
     def tasks(self) -> Iterator[tuple[WorkerView, TaskReport]]:
         """Yield (worker, report) of each task that has said something."""

@@ -20,7 +20,7 @@ from grete.errors import ConfigError
 from grete.file_lock import keep_from_children
 from grete.monitor.bounded_connection import ACCEPTED_MAX, BoundedConnection
 from grete.monitor.health import Pulse, not_ready
-from grete.monitor.job_view import Ended, JobView
+from grete.monitor.job_view import JobView, ServingEnd
 from grete.monitor.metrics import JobMetrics
 from grete.monitor.page.page import HostGuard, Page
 from grete.monitor.page.problems import Problems
@@ -29,7 +29,7 @@ _JSON = "application/json"
 _STARTS_S_MAX = 10.0  # of a thread that binds nothing: milliseconds on an idle machine
 
 
-class Served(Protocol):
+class ServedApp(Protocol):
     """The application behind the server."""
 
     def app(self, host: str) -> ASGIApp:
@@ -53,7 +53,7 @@ class Monitor:
         if self.page is not None:
             self.page.take(view)
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: ServingEnd) -> None:
         """Tell those who look how the process ends; they keep what they have seen."""
         if self._view is not None and self._view.ended is None:
             self.show(replace(self._view, ended=ended))
@@ -103,7 +103,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def serving(monitor: Served, address: str) -> Iterator[str]:
+def serving(monitor: ServedApp, address: str) -> Iterator[str]:
     """Serve within the block; yield the URL. Port 0: one that is free. Raises ConfigError if it cannot be had."""
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

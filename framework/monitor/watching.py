@@ -20,7 +20,7 @@ from grete.logs.patience import Patience
 from grete.monitor.health import LIVE_SHARE
 from grete.monitor.hiding import ELSEWHERE, without_values
 from grete.monitor.input_ends import InputEnds
-from grete.monitor.job_view import Ended, Incident, JobView, StandbyView, WorkerView
+from grete.monitor.job_view import Incident, JobView, ServingEnd, StandbyView, WorkerView
 from grete.monitor.page.browse import Browse
 from grete.monitor.page.job_graph import graph_of
 from grete.monitor.page.page import Page
@@ -54,7 +54,7 @@ WINDOW_S = 10.0  # longer than most pauses of a job, shorter than a person's pat
 _SAMPLE_S = 1.0  # between two samples of busy time
 
 
-class Busy:
+class BusyTime:
     """Busy time: ``shares`` is each task's share of the last seconds of its worker."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Busy:
         )
 
 
-class Here(NamedTuple):
+class MachineView(NamedTuple):
     """The standbys of a supervisor, and its part in the whole job."""
 
     standbys: tuple[StandbyView, ...] = ()
@@ -106,14 +106,14 @@ class JobWatch:
         self._job, self._settings = job.name, settings
         self._monitor, self._ends = monitor, ends
         self._hide, self._host = hide_values, platform.node()
-        self._busy = Busy()
-        self._here = Here()
+        self._busy = BusyTime()
+        self._here = MachineView()
         self._free = FreeSpace(directory)
 
     def supervised(self, local: LocalJob, member: JobMember | None = None) -> None:
         """Show what all workers of a supervisor have said, and the members of the job, if this is one of them."""
         rows = [] if member is None else member.client.members()
-        self._here = Here(
+        self._here = MachineView(
             standbys=tuple(
                 _standby(each, local.supervisor.standby_pid(each.partition))
                 for each in local.supervisor.core.standbys.by_partition.values()
@@ -175,10 +175,10 @@ class JobWatch:
     def ended(self, error: FrameworkError | None) -> None:
         """Show how the process ends: by an error, or because it was stopped."""
         if error is None:
-            self._monitor.end(Ended("stopped", ""))
+            self._monitor.end(ServingEnd("stopped", ""))
             return
         text = f"{type(error).__name__} {ELSEWHERE}" if self._hide else str(error)
-        self._monitor.end(Ended("halted" if isinstance(error, Halted | ConfigError) else "failed", text))
+        self._monitor.end(ServingEnd("halted" if isinstance(error, Halted | ConfigError) else "failed", text))
 
     def _show(
         self,

@@ -11,7 +11,7 @@ from grete.job.directory import JobDirectory, directory_of
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
 from grete.settings import Settings
-from grete.spark.backfill.backfill import Done, Wanted, backfill
+from grete.spark.backfill.backfill import BackfillResult, BackfillSpec, backfill
 from grete.spark.backfill.history_checks import accepted_of
 from grete.spark.backfill.ranges import parse_until
 from grete.spark.backfill.sources import LOG, check_all, source_of
@@ -48,7 +48,7 @@ def backfill_job(
     max_refused: int = 0,
     accept: Collection[str] = (),
     work: str | None = None,
-) -> Done:
+) -> BackfillResult:
     """Build a job's state from its history, as ``grete backfill`` does, and return what was taken.
 
     ``job``: the file or module of its code, which executors can read. ``history``: topic → a data frame with columns
@@ -64,7 +64,7 @@ def backfill_job(
     sources = {topic: _absolute(source) for topic, source in history.items()}
     place = JobDirectory(directory_of(loaded, None if directory is None else Path(directory), address), None, address)
     work = work or str((place.directory / "spark").absolute())
-    wanted = Wanted(loaded, reference, where_of(place.directory, address), settings, sources, work, outputs)
+    wanted = BackfillSpec(loaded, reference, where_of(place.directory, address), settings, sources, work, outputs)
     wanted = wanted._replace(accepted=accepted_of(max_refused, accept))
     upto, session = parse_until(until, loaded), _session(spark)
     with contextlib.closing(place.open_log()) as opened:

@@ -69,7 +69,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
         return ChangelogPosition(self.offset, self.generation, self.checkpoint_id, nonce)
 
 
-class Uploaded(NamedTuple):
+class UploadResult(NamedTuple):
     """The result of an upload: files of the snapshot, and those that were new."""
 
     files: int
@@ -175,7 +175,7 @@ class SnapshotFolder:
             own.unlink(missing_ok=True)
             raise
 
-    def put(self, task: str, directory: Path, manifest: SnapshotManifest) -> Uploaded:
+    def put(self, task: str, directory: Path, manifest: SnapshotManifest) -> UploadResult:
         """Write the files of a closed RocksDB and then the manifest, which is given without them.
 
         Raises TransientError.
@@ -193,7 +193,7 @@ class SnapshotFolder:
         self._put(task, draft, name)
         self._put_missing(task, directory, files)  # another machine may have deleted what was there and in no manifest
         sizes = [file.size_bytes for file in files]
-        return Uploaded(len(files), sum(sizes), len(new), sum(file.size_bytes for file in new))
+        return UploadResult(len(files), sum(sizes), len(new), sum(file.size_bytes for file in new))
 
     def _put_missing(self, task: str, directory: Path, files: list[SnapshotFile]) -> list[SnapshotFile]:
         there = self._listed(task, "files")

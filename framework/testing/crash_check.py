@@ -7,7 +7,7 @@ from typing import NamedTuple
 from grete.api.jobs.job import Job
 
 
-class Played(NamedTuple):
+class ScriptRun(NamedTuple):
     """The result of a script, and its number of steps. ``crashed``: the tasks that were killed on the way."""
 
     result: object
@@ -15,7 +15,7 @@ class Played(NamedTuple):
     crashed: list[str]
 
 
-Play = Callable[[int, bool], Played]  # the step behind which to crash, 0: none; and whether that takes the disk
+Play = Callable[[int, bool], ScriptRun]  # the step behind which to crash, 0: none; and whether that takes the disk
 
 
 def check_crashes(play: Play, at_most: int, job: Job) -> int:

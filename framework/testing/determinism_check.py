@@ -9,7 +9,7 @@ from grete.api.jobs.job import Job
 from grete.errors import ConfigError
 from grete.logs.memory import MemoryLog
 from grete.replay.determinism.elsewhere import MEMORY, ReplaySpec, keep_rows, replay_elsewhere
-from grete.replay.determinism.replay import Found, replay
+from grete.replay.determinism.replay import ReplayResult, replay
 from grete.replay.determinism.report import is_same, report
 from grete.settings import Settings
 
@@ -46,7 +46,7 @@ def check_determinism(job: Job, declared: Job, log: MemoryLog, settings: Setting
     return found.compared
 
 
-def _checked(found: Found, job: Job, what: str) -> Found:
+def _checked(found: ReplayResult, job: Job, what: str) -> ReplayResult:
     if not is_same(found):
         raise AssertionError("\n".join([f"{what} does not make the same outputs again", *report(found, job)]))
     return found

@@ -20,7 +20,7 @@ from grete.protocol.ids import TopicPartition, split_producer_id
 from grete.protocol.partitioner import partition_of
 from grete.replay.history import HostedTask
 from grete.settings import Settings
-from grete.testing.crash_check import Played, check_crashes
+from grete.testing.crash_check import ScriptRun, check_crashes
 from grete.testing.determinism_check import check_determinism
 from grete.testing.job_host import JobHost
 from grete.testing.results import Results, name_of
@@ -316,13 +316,13 @@ class Kit(Closable):
         script = list(self.script)
         one_by_one = msgspec.structs.replace(self.settings, batch_bytes_max=1, frame_bytes_max=1)
 
-        def play(step: int, other_host: bool) -> Played:
+        def play(step: int, other_host: bool) -> ScriptRun:
             with Kit(self.job, settings=one_by_one, discard_sinks=True) as kit:
                 if step:
                     kit.crash_at(step, other_host=other_host)
                 kit.play(script)
                 kit.run()
-                return Played(kit.text() if result is None else result(kit), kit.steps, kit.crashed)
+                return ScriptRun(kit.text() if result is None else result(kit), kit.steps, kit.crashed)
 
         return check_crashes(play, at_most, self.job)
 

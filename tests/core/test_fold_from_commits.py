@@ -24,7 +24,7 @@ from grete.protocol.changelog import (
 )
 from grete.protocol.commit import Commit, decode_commit, encode_commit
 from grete.protocol.ids import RollbackEntry, TopicPartition
-from grete.state.read.checkpoints.commits import Latest, latest_of
+from grete.state.read.checkpoints.commits import LatestCommit, latest_of
 from tests.core.test_changelog_fold import BASE
 
 NAME = TopicPartition("j.b.changelog", 0)
@@ -246,7 +246,7 @@ def test_who_looks_for_the_last_commit_only_agrees(events: list[tuple[str, int, 
     for offset, message in enumerate(log.messages):
         into.feed(offset, message)
     for start in (0, *(at for at in by_definition(log) if at <= into.last_offset)):
-        latest = Latest(NAME)
+        latest = LatestCommit(NAME)
         for offset, message in enumerate(log.messages):
             if offset >= start:
                 latest.take(LogRow(offset, 0, 0, None, message, None))

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from grete.core import actions as do
-from grete.core.aligned.channel import Skipped
+from grete.core.aligned.channel import SkippedRecord
 from grete.core.lifecycle import CommitStep, StartupPhase, TaskStatus
 from grete.protocol.changelog import ChangelogType
 from grete.protocol.ids import RollbackEntry
@@ -114,7 +114,7 @@ ALIGNED: dict[str, Break] = {
     "bytes of early frames that are gone": put("inputs.early.bytes", 1),
     "early frames in memory beyond the bound": put("inputs.early.memory_bytes", 1),
     "a record is included that was never admitted": channel("included", 99),
-    "a channel skips records of a closed checkpoint": channel("skipped", Skipped(1, 0)),
+    "a channel skips records of a closed checkpoint": channel("skipped", SkippedRecord(1, 0)),
     "a marker of a closed checkpoint is to be read again": channel("future", [(1, 0)]),
     "a record that was taken back is included": lambda core: core.inputs.rollbacks.known.update(
         {A0: (RollbackEntry(5, 0),)}

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import count
 
 from grete.errors import TransientError
-from grete.execution.sinks.outbox_executor import Background, OwnThread, StepPlan
+from grete.execution.sinks.outbox_executor import Background, StepPlan, ThreadExecutor
 
 BOUND_S = 60
 
@@ -40,7 +40,7 @@ def test_a_step_under_way_at_a_rollback_ends_first_and_its_result_is_dropped() -
         given.append((attempt, (yield steps[attempt])))
         yield None
 
-    background = Background(plan, OwnThread(), 1, 1)
+    background = Background(plan, ThreadExecutor(), 1, 1)
     assert background.work(0)
     assert begun.wait(BOUND_S)
     background.restart()
@@ -66,7 +66,7 @@ def test_a_step_that_fails_after_a_rollback_is_no_trouble_of_the_new_plan() -> N
     def plan() -> StepPlan:
         yield old if next(attempts) == 0 else None
 
-    background = Background(plan, OwnThread(), 1, 1)
+    background = Background(plan, ThreadExecutor(), 1, 1)
     assert background.work(0)
     assert begun.wait(BOUND_S)
     background.restart()
@@ -96,7 +96,7 @@ def test_trouble_is_over_when_what_failed_succeeds() -> None:
         yield partial(send, failing)
         yield None
 
-    background, waits = Background(plan, OwnThread(), 1, 1_000), list[float]()
+    background, waits = Background(plan, ThreadExecutor(), 1, 1_000), list[float]()
     while not background.idle:
         waits.append(background.due_in_ms(0))
         assert background.work(waits[-1])

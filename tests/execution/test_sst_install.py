@@ -18,7 +18,7 @@ from grete.settings import Settings
 from grete.state.read.local_reader import LocalReader
 from grete.state.write.bulk.bulk_write import begin, commit
 from grete.state.write.bulk.bulk_write_attempt import Attempt
-from grete.stores.rocksdb.sst_snapshot import Builder, publish
+from grete.stores.rocksdb.sst_snapshot import SstBuilder, publish
 from tasks.word_count import CountWords
 from tasks.word_count import job as word_count
 from tests.worker.workers import SENTENCES, TASK, WorkerUnderTest, say, until_committed, word_log
@@ -41,7 +41,7 @@ def backfilled(directory: Path, count: int = 1, *, files: bool = True) -> Embedd
     attempt.add(*columns)
     (changelog_position,) = commit(log, run, [attempt.close()], settings=Settings(), full=True)
     if files:
-        builder = Builder(directory / "work", 16_384)
+        builder = SstBuilder(directory / "work", 16_384)
         builder.add(*columns)
         publish(directory / "work", left(directory), changelog_position, {STORE: "counts"}, builder.close())
     return log

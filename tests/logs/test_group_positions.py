@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from grete.logs.kafka.client.question import Question
+from grete.logs.kafka.client.broker_query import BrokerQuery
 from grete.logs.kafka.group_positions import GroupPositions
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
@@ -38,10 +38,10 @@ class _Coordinator:
         return {groups[0].group_id: failed}
 
 
-def asks(broker: Broker, group: str) -> Callable[[Sequence[KafkaPartition]], Question]:
+def asks(broker: Broker, group: str) -> Callable[[Sequence[KafkaPartition]], BrokerQuery]:
     """Return a function that asks the broker for the offsets of a group."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    return lambda partitions: Question(lambda: consumer.committed(list(partitions), timeout=LIMIT_S))
+    return lambda partitions: BrokerQuery(lambda: consumer.committed(list(partitions), timeout=LIMIT_S))
 
 
 def until_taken(positions: GroupPositions, partition: TopicPartition, saw: Callable[[], object] | None = None) -> None:
@@ -105,13 +105,13 @@ def test_consumers_of_others_in_the_group_are_told_and_do_no_harm(
     until_taken(positions, partition)
 
 
-def refused(code: int) -> Question:
+def refused(code: int) -> BrokerQuery:
     """Return a question that is answered with an error."""
 
     def ask() -> None:
         raise KafkaException(KafkaError(code))
 
-    question = Question(ask)
+    question = BrokerQuery(ask)
     assert question.over(LIMIT_S)
     return question
 

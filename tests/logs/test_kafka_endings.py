@@ -11,7 +11,7 @@ from grete.errors import ConfigError, Fenced, Halted, TransientError
 from grete.halts import HaltCode
 from grete.logs.kafka import KafkaLog
 from grete.logs.kafka.client.config import split_options, transactional
-from grete.logs.kafka.client.endings import ONCE_S, RETRY_MS, WhatBecame, may_come_again, outcome, tells
+from grete.logs.kafka.client.endings import ONCE_S, RETRY_MS, TransactionOutcome, may_come_again, outcome, tells
 from grete.logs.kafka.client.errors import Troubles
 from grete.logs.kafka.write import tail, transactions, whole_writer
 from grete.logs.kafka.write.tail import read_tail
@@ -42,11 +42,11 @@ def test_an_end_that_was_quick_was_asked_for_once() -> None:
 def test_what_is_behind_the_last_message_tells_the_outcome() -> None:
     """All of the transaction, nothing, a part of it, or what another has written."""
     own = [b"data", b"commit"]
-    assert outcome(own, own) is WhatBecame.THERE
-    assert outcome(own, []) is WhatBecame.ABSENT
-    assert outcome(own, [b"data"]) is WhatBecame.SPLIT
-    assert outcome(own, [*own, b"claim"]) is WhatBecame.FOREIGN
-    assert outcome([], [b"claim"]) is WhatBecame.FOREIGN
+    assert outcome(own, own) is TransactionOutcome.THERE
+    assert outcome(own, []) is TransactionOutcome.ABSENT
+    assert outcome(own, [b"data"]) is TransactionOutcome.SPLIT
+    assert outcome(own, [*own, b"claim"]) is TransactionOutcome.FOREIGN
+    assert outcome([], [b"claim"]) is TransactionOutcome.FOREIGN
 
 
 def test_the_data_of_others_tell_nothing() -> None:

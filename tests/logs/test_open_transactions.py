@@ -5,7 +5,7 @@ import pytest
 from grete.errors import ConfigError
 from grete.logs import open_transactions
 from grete.logs.memory import MemoryLog, MemoryLogData
-from grete.logs.open_transactions import HiddenInput, Saying, full_ends, refuse_open, stable_ends, told_all
+from grete.logs.open_transactions import HiddenInput, WaitNotices, full_ends, refuse_open, stable_ends, told_all
 from grete.protocol.ids import TopicPartition
 
 P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -87,7 +87,7 @@ def test_a_run_is_not_at_its_end_at_the_first_look(data: MemoryLogData) -> None:
 def test_a_wait_is_said_once_a_minute() -> None:
     """Not at once: most transactions are open for less than a second."""
     now, said = [0.0], list[str]()
-    saying = Saying(said.append, lambda: now[0])
+    saying = WaitNotices(said.append, lambda: now[0])
     found = MemoryLogData(lambda: 0)
     MemoryLog(found).create_topic("orders", 1)
     found.begin_transaction(P)

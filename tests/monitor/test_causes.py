@@ -16,7 +16,7 @@ from grete.monitor.health import not_ready
 from grete.monitor.job_view import JobView, WorkerView
 from grete.monitor.page.causes import findings_of
 from grete.monitor.page.problems import Problems
-from grete.monitor.watching import WINDOW_S, Busy
+from grete.monitor.watching import WINDOW_S, BusyTime
 from grete.protocol.report import DropCounts
 from tests.monitor.test_server import get
 from tests.monitor.views import view
@@ -254,7 +254,7 @@ def busy_worker(busy_s: float, starts: int = 1) -> WorkerView:
 
 def test_busy_is_a_share_of_the_last_seconds() -> None:
     """Not of a moment, not of a whole life; a worker that was started again begins from nothing."""
-    busy = Busy()
+    busy = BusyTime()
     for second in range(21):
         busy.look([busy_worker(0.5 * second if second <= 10 else 5.0)], float(second))
         assert (busy.shares == {}) == (second < WINDOW_S / 2)

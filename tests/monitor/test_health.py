@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from grete.core.supervision.process_end import WorkerEnd
-from grete.monitor.health import Pulse, Stuck, not_ready
+from grete.monitor.health import Pulse, StuckLoop, not_ready
 from grete.monitor.job_view import JobView
 from grete.protocol.report import Portion
 from tests.monitor.views import view
@@ -61,7 +61,7 @@ def test_a_loop_that_turns_is_alive() -> None:
 
 def test_a_loop_that_is_stuck_shows_where() -> None:
     """The stack is that of the thread that made the pulse, whichever thread asks."""
-    pulse, told = Pulse(live_s=0), list[Stuck | None]()
+    pulse, told = Pulse(live_s=0), list[StuckLoop | None]()
 
     def ask() -> None:
         told.append(pulse.stuck())

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from grete.job.loader import load_job
 from grete.monitor.job_view import JobView
-from grete.monitor.page.history import KEPT_MS, POINT_MS, SAMPLE_MS, Counted, History
+from grete.monitor.page.history import KEPT_MS, POINT_MS, SAMPLE_MS, CounterKind, History
 from grete.monitor.page.job_graph import graph_of
 from grete.monitor.page.live import RestoreShown, edge_rates, live
 from grete.monitor.page.problems import Problems
@@ -35,9 +35,9 @@ def test_a_rate_goes_on_when_a_worker_begins_to_count_from_0() -> None:
     history = History(GRAPH)
     for second, sent in enumerate([100, 110, 120, 5, 15]):
         history.take(at(second * SAMPLE_MS, {"split-0": counted(sent)}))
-    assert history.rate(Counted.OUT, "split-0") == (10 + 10 + 5 + 10) / 4
-    assert history.rate_of("split-0", STREAM, outgoing=True) == history.rate(Counted.OUT, "split-0")
-    assert history.rate(Counted.OUT, "split-1") is None
+    assert history.rate(CounterKind.OUT, "split-0") == (10 + 10 + 5 + 10) / 4
+    assert history.rate_of("split-0", STREAM, outgoing=True) == history.rate(CounterKind.OUT, "split-0")
+    assert history.rate(CounterKind.OUT, "split-1") is None
 
 
 def test_each_edge_has_its_rate() -> None:

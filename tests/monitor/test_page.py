@@ -17,7 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from grete.job.directory import JobDirectory
 from grete.logs.embedded.reader import EmbeddedReader
-from grete.monitor.job_view import Ended, JobView, WorkerView
+from grete.monitor.job_view import JobView, ServingEnd, WorkerView
 from grete.monitor.page.browse import Browse
 from grete.monitor.page.job_graph import graph_of
 from grete.monitor.page.page import Page
@@ -339,4 +339,4 @@ def test_64_partitions_and_three_hours_of_points(tmp_path: Path, browser: Browse
             if pictures and width == PHONE:
                 browser.picture(IMAGES / "page-phone.png")
         assert browser.errors() == []
-        monitor.end(Ended("stopped", ""))
+        monitor.end(ServingEnd("stopped", ""))

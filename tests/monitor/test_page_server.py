@@ -15,7 +15,7 @@ from grete.core.supervision.process_end import WorkerEnd
 from grete.errors import TransientError
 from grete.logs.embedded.reader import EmbeddedReader
 from grete.monitor.hiding import without_values
-from grete.monitor.job_view import Ended, Incident
+from grete.monitor.job_view import Incident, ServingEnd
 from grete.monitor.page.browse import HIDDEN, ROWS_MAX, BoundedReader
 from grete.monitor.page.page import CLIENTS_MAX, FILES
 from grete.monitor.server import serving
@@ -144,7 +144,7 @@ def test_hidden_values_are_in_no_answer(directory: Path) -> None:
         with serving(monitor, "0") as url:
             monitor.show(without_values(shown) if hide else shown)
             answers = [get(url, path)[1] for path in QUESTIONS]
-            monitor.end(Ended("stopped", ""))
+            monitor.end(ServingEnd("stopped", ""))
         told = {
             path.partition("?")[0] for path, answer in zip(QUESTIONS, answers, strict=True) if SECRET in str(answer)
         }
@@ -245,7 +245,7 @@ def test_events_are_the_latest_view_and_end_with_the_job(directory: Path) -> Non
         monitor.page._clients = CLIENTS_MAX
         assert get(url, "/page/live")[0] == 503
         monitor.page._clients = 1
-        monitor.end(Ended("halted", "it must not go on: do this"))
+        monitor.end(ServingEnd("halted", "it must not go on: do this"))
         last = event(answer)
         while last["ended"] is None:
             last = event(answer)

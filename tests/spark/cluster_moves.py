@@ -12,7 +12,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, decode_changelog_header
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from grete.spark.moving.spark_mover import SparkMover
 from grete.spark.moving.write import WritePlan
 from grete.state.write.rescale import rescale
@@ -103,7 +103,7 @@ def late(directory: Path, generation: int, batches: list[Any]) -> Iterator[Any]:
 def move(url: str, directory: Path, first: Path) -> None:
     """Rescale a copy of a job that Spark has written from two partitions to four."""
     shutil.copytree(first, directory)
-    where = Where("embedded", "", str(directory / "log.db"))
+    where = LogSpec("embedded", "", str(directory / "log.db"))
     log = EmbeddedLog(directory / "log.db")
     with Troubled(url, where, where, None, Silent()) as mover:
         rescale(log, job, PARTITIONS, Settings(), embedded=True, mover=mover)

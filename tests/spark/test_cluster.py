@@ -22,7 +22,7 @@ from grete.protocol.changelog import ChangelogType
 from grete.protocol.changelog_position import ChangelogPosition
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import commits, contents, live, segments, settled_fold, snapshots
-from grete.stores.rocksdb.sst_snapshot import Builder, publish
+from grete.stores.rocksdb.sst_snapshot import SstBuilder, publish
 from tests.spark.backfill.scene import plain
 from tests.spark.cluster_backfills import HISTORY, LIVE, filled
 from tests.spark.cluster_moves import LATE
@@ -141,7 +141,7 @@ def leave_files(directory: Path) -> None:
     log = EmbeddedLog(directory / "log.db")
     snapshot = snapshots(log, job)[3]
     stores = store_names(job.stages[1])
-    builder = Builder(directory / "work")
+    builder = SstBuilder(directory / "work")
     for store, entries in sorted(contents(segments(log, snapshot), frozenset(stores)).items()):
         keys, values, _ = live(dict(sorted(entries.items())))
         builder.add([store] * len(keys), keys, values)

@@ -15,7 +15,7 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.spark.backfill.run.executor import _job_of
 from grete.spark.format.columns import key_column
-from grete.spark.format.options import Options, Where, find_store, know_serdes, read_options
+from grete.spark.format.options import LogSpec, Options, find_store, know_serdes, read_options
 from grete.spark.format.sources import ChangelogSource
 from grete.spark.format.writer import state_writer
 from grete.state.pins.prepare import prepare
@@ -68,7 +68,7 @@ def test_keys_from_a_table_are_written_as_the_job_writes_them(tmp_path: Path) ->
     job = load_job(reference := code(tmp_path, ('"counts", key=utf8', '"counts", key=json(float)')))
     for version, cells in ((NEWEST, [b"5", b"5", b"0", None]), (FIRST, [b"5.0", b"5.0", b"-0.0", None])):
         job.write_by(version)
-        stage, store = find_store(Options(job, Where("embedded", "", ""), {"store": "counts"}))
+        stage, store = find_store(Options(job, LogSpec("embedded", "", ""), {"store": "counts"}))
         found = key_column(reference, job, stage.name, store)
         assert found.cells(pa.array(["5.0", "5.0", "-0.0", None])) == cells
         assert pickle.loads(pickle.dumps(found)) == found  # our own

@@ -28,7 +28,7 @@ from grete.state.read.checkpoints import snapshots as reading
 from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.state.read.checkpoints.snapshots import commits, contents, fold_to_end, live, settled_fold, snapshots
 from grete.state.write.bulk.bulk_write import abort, begin, check_used_up, commit, settle
-from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.state.write.bulk.bulk_write_attempt import Attempt, AttemptData, BulkWrite
 from grete.state.write.bulk.task_claim import claim
 from tests.state.faulty_logs import BreakingLog, ClaimedBeforeTheOutcome, RepeatingLog, UnfencedLog
 from tests.state.killed_bulk_writes import rewrite
@@ -57,7 +57,7 @@ def write(
     *,
     number: int = 1,
     reset: tuple[int, ...] = (STORE,),
-) -> Written:
+) -> AttemptData:
     """Write entries of one task as one attempt."""
     attempt = Attempt(log, bulk_write, task, number, reset)
     attempt.add([STORE] * len(cells), list(cells), list(cells.values()))

@@ -11,7 +11,7 @@ import pytest
 from grete.errors import StoreCorrupted, TransientError
 from grete.protocol.changelog_position import ChangelogPosition, encode_changelog_position
 from grete.stores.rocksdb.memory_use import RocksMemory
-from grete.stores.rocksdb.sst_snapshot import Builder, Prebuilt, SstFile, publish, remove
+from grete.stores.rocksdb.sst_snapshot import Prebuilt, SstBuilder, SstFile, publish, remove
 from grete.stores.rocksdb.store import RocksStore
 
 NAMES = {3: "_meta", 10: "counts"}
@@ -21,7 +21,7 @@ ROWS = [(3, b"m", b"1"), *((10, b"%06d" % number, random.Random(number).randbyte
 
 def built(directory: Path, file_bytes: int = 20_000) -> Path:
     """Publish ROWS; return where."""
-    builder = Builder(directory / "work", file_bytes)
+    builder = SstBuilder(directory / "work", file_bytes)
     for begin in range(0, len(ROWS), 700):
         builder.add(*zip(*ROWS[begin : begin + 700], strict=True))
     publish(directory / "work", directory / "there", CHANGELOG_POSITION, NAMES, builder.close())
@@ -129,7 +129,7 @@ def test_a_file_that_rocksdb_refuses_leaves_no_changelog_position(tmp_path: Path
 def test_a_full_disk_ends_a_builder(tmp_path: Path) -> None:
     """The error says where, and what to do."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    builder = Builder(tmp_path / "work")
+    builder = SstBuilder(tmp_path / "work")
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, hard))
     try:
         with pytest.raises(TransientError, match=r"000000\.sst.*free the disk"):
@@ -139,12 +139,12 @@ def test_a_full_disk_ends_a_builder(tmp_path: Path) -> None:
     assert builder.files == []
 
 
-def _filled(builder: Builder) -> list[SstFile]:
+def _filled(builder: SstBuilder) -> list[SstFile]:
     builder.add(*zip(*ROWS[1:], strict=True))
     return builder.close()
 
 
 def test_no_state_is_no_file(tmp_path: Path) -> None:
     """RocksDB refuses an empty file; a task without state has none."""
-    publish(tmp_path / "work", tmp_path / "there", CHANGELOG_POSITION, NAMES, Builder(tmp_path / "work").close())
+    publish(tmp_path / "work", tmp_path / "there", CHANGELOG_POSITION, NAMES, SstBuilder(tmp_path / "work").close())
     assert list(Prebuilt(tmp_path / "there", NAMES).files()) == []

@@ -12,7 +12,7 @@ from grete import Job
 from grete.errors import ConfigError
 from grete.settings import Settings
 from grete.testing import Kit
-from grete.testing.crash_check import Played, check_crashes
+from grete.testing.crash_check import ScriptRun, check_crashes
 from tests.testing.jobs import (
     Count,
     Forgetful,
@@ -115,9 +115,9 @@ def test_each_step_is_tried_with_the_disk_and_without(at_most: int, places: list
     """Some mistakes show with an empty disk only; of many steps some are tried, and both ways to die."""
     crashes = []
 
-    def play(step: int, other_host: bool) -> Played:
+    def play(step: int, other_host: bool) -> ScriptRun:
         crashes.append((step, other_host))
-        return Played("the result", 3, ["forgetful-0"])
+        return ScriptRun("the result", 3, ["forgetful-0"])
 
     assert check_crashes(play, at_most, Job("alone", stages=[Forgetful])) == at_most
     assert [crash for crash in crashes if crash[0]] == places  # without a crash twice, to compare

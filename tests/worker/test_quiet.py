@@ -16,7 +16,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import WorkerReport
 from grete.settings import Settings
-from grete.worker.pipes.control_pipe import ControlPipe, Order, line_of
+from grete.worker.pipes.control_pipe import ControlPipe, HostOrder, line_of
 from grete.worker.process import reports
 from grete.worker.process import worker as module
 from grete.worker.process.task_loop import TaskLoop
@@ -99,7 +99,7 @@ def test_tasks_without_anything_to_do_have_no_turns(scene: Scene) -> None:
         yield
         assert [driver.parts.runner.counts["in"] for driver in worker.drivers] == [1]
         assert statuses[-1].tasks[0].rests_ms is None  # it is not committed yet
-        os.write(orders, line_of(Order(partitions=(0, 1))))
+        os.write(orders, line_of(HostOrder(partitions=(0, 1))))
         yield
         assert [driver.wiring.name for driver in worker.drivers] == ["look-0", "look-1"]
         worker.drain()

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from grete import Input, Job, Output, Record, Task, Topic, utf8
-from grete.api.jobs.dropped import Dropped
+from grete.api.jobs.dropped import DroppedParts
 from grete.cli.output.progress import Screen
 from grete.job.directory import JobDirectory
 from grete.job.topics import create_topics
@@ -108,7 +108,7 @@ def test_a_task_behind_a_worker_that_is_away_names_it(
 def test_a_stage_that_was_dropped_keeps_its_number_in_names(scene: Scene) -> None:
     """A task that waits for one of a stage behind it is told that stage's name: by number, not by place."""
     what = WHAT[scene.job.modes]
-    scene.job.pin({}, {}, Dropped(stages={0: ("before", scene.job.stages[0].mode)}))
+    scene.job.pin({}, {}, DroppedParts(stages={0: ("before", scene.job.stages[0].mode)}))
     wait = re.compile(rf"for \d+ s for the {what} of split-1 \(last: none yet\)")
     scene.run(0, lambda _, said: wait.fullmatch(waits_of(said)) is not None)
 

@@ -19,7 +19,7 @@ class _Gone(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedParts:
     """``stages``: number → name and mode; ``stores``: name of a stage that is there → name → id of its stores."""
 
     stages: Mapping[int, tuple[str, Mode]] = field(default_factory=dict)
@@ -60,14 +60,14 @@ def _without_tasks(number: int, name: str, mode: Mode) -> StageGraph:
     return StageGraph(name, number, _Gone, {}, {}, {}, {}, {}, batch=False, mode=mode, partitions=0)
 
 
-def dropped_of(definition: Mapping[str, Any]) -> Dropped:
+def dropped_of(definition: Mapping[str, Any]) -> DroppedParts:
     """Return the dropped stages and stores of a job definition."""
     found = definition.get("dropped", {})
     stages = {each["number"]: (each["name"], each["mode"]) for each in found.get("stages", ())}
-    return Dropped(stages, found.get("stores", {}))
+    return DroppedParts(stages, found.get("stores", {}))
 
 
-def define_dropped(dropped: Dropped) -> dict[str, Any]:
+def define_dropped(dropped: DroppedParts) -> dict[str, Any]:
     """Return the part of a job definition that says what was dropped; empty: nothing."""
     gone = [{"number": number, "name": name, "mode": mode} for number, (name, mode) in sorted(dropped.stages.items())]
     stores = {stage: dict(ids) for stage, ids in dropped.stores.items() if ids}

@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from grete.api.jobs.dropped import Dropped
+from grete.api.jobs.dropped import DroppedParts
 from grete.api.jobs.graph import StageGraph, describe
 from grete.api.jobs.names import check_log_names, checked_count, checked_name, refuse_clashes
 from grete.api.jobs.outside_topics import check_counts, declared_counts, refuse_outside_arguments
@@ -32,7 +32,7 @@ class Job:
     """
 
     _topology: Topology
-    dropped = Dropped()  # what grete apply has taken out
+    dropped = DroppedParts()  # what grete apply has taken out
     serdes = NEWEST  # the version by which it writes
     migrated: int | None = None  # the checkpoint from which on its state has that version; None: it began with it
 
@@ -162,7 +162,7 @@ class Job:
         self,
         ids: Mapping[str, Mapping[str, int]],
         counts: Mapping[str, int],
-        dropped: Dropped | None = None,
+        dropped: DroppedParts | None = None,
         times: Mapping[str, Mapping[str, str]] | None = None,
         serdes: int = NEWEST,
         *,
@@ -174,7 +174,7 @@ class Job:
         ``dropped``: what grete apply has taken out, whose numbers are kept. What was pinned before is replaced. Call
         this before reading or writing state of a job that has run. Raises ConfigError: the code has what was dropped.
         """
-        self.dropped = Dropped() if dropped is None else dropped
+        self.dropped = DroppedParts() if dropped is None else dropped
         self.dropped.refuse_again(self.stages)
         placed, before = self.dropped.placed(self.stages), [stage.name for stage in self.stages]
         self.stages = tuple(

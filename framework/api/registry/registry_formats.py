@@ -25,7 +25,7 @@ _NATIVE = (bytes, dt.datetime, dt.date, dt.time, decimal.Decimal, uuid.UUID)  # 
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class RegistryFormat:
     """One format of a registry. ``record``: the name of the record, for subjects; ``make``: its two functions."""
 
     kind: str
@@ -36,7 +36,7 @@ class Format:
     message: Any = None  # the class of a protobuf message
 
 
-def avro_format(schema: Schema, type_: Any) -> Format:
+def avro_format(schema: Schema, type_: Any) -> RegistryFormat:
     """Return the format of Avro records; values are of ``type_``, None: dicts. Raises ConfigError: no Avro schema."""
     name = avro(schema).name
     text = schema if isinstance(schema, str) else msgspec.json.encode(schema).decode()
@@ -61,7 +61,7 @@ def avro_format(schema: Schema, type_: Any) -> Format:
         reader = AvroDeserializer(client, text, from_plain, return_record_name=names, conf=read)
         return AvroSerializer(client, text, to_plain, write), reader
 
-    return Format("AVRO", f"registry {name}", text, record, make)
+    return RegistryFormat("AVRO", f"registry {name}", text, record, make)
 
 
 def _with_branches(branches: Branches, to_plain: Any, from_plain: Any) -> tuple[Any, Any]:
@@ -94,7 +94,7 @@ def _tags_branches(type_: Any) -> bool:
     return any(getattr(part, "tag_field", None) == BRANCH for part in parts_of(inspect.type_info(type_)))
 
 
-def json_format(type_: Any) -> Format:
+def json_format(type_: Any) -> RegistryFormat:
     """Return the format of a type, or of a JSON schema of the user's own. Raises ConfigError: no schema."""
     declared = None if isinstance(type_, str | Mapping) else type_
     text = _json_schema(type_) if declared is None else _json_schema_of(declared)
@@ -107,10 +107,10 @@ def json_format(type_: Any) -> Format:
         writer = JSONSerializer(text, client, to_plain, write, json_encode=encode_json)
         return writer, JSONDeserializer(text, from_plain, client, read)
 
-    return Format("JSON", f"registry json({title})", text, title, make)
+    return RegistryFormat("JSON", f"registry json({title})", text, title, make)
 
 
-def protobuf_format(message: Any) -> Format:
+def protobuf_format(message: Any) -> RegistryFormat:
     """Return the format of a message class. Raises ConfigError: it is none."""
     plain = protobuf(message)
     assert isinstance(plain, Codec)
@@ -124,7 +124,7 @@ def protobuf_format(message: Any) -> Format:
         return (_with_sorted_maps(writer, plain.functions[0]) if has_maps(descriptor) else writer), reader
 
     text = encode_json(plain.schema).decode()
-    return Format("PROTOBUF", f"registry {plain.name}", text, descriptor.full_name, make, message)
+    return RegistryFormat("PROTOBUF", f"registry {plain.name}", text, descriptor.full_name, make, message)
 
 
 def _conversions(type_: Any, native: tuple[type, ...]) -> tuple[Any, Any]:

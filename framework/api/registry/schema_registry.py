@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from grete.api.registry.registry_calls import check_framing, connect, of_a_record, of_a_schema, patiently
-from grete.api.registry.registry_formats import Format, avro_format, json_format, protobuf_format
+from grete.api.registry.registry_formats import RegistryFormat, avro_format, json_format, protobuf_format
 from grete.api.serdes.serde import Serde, decode_error, encode_error
 from grete.errors import ConfigError, FrameworkError
 
@@ -99,7 +99,7 @@ class SchemaRegistry:
 class RegistrySerde:
     """The serde of a format, for one end of a topic. Two are equal when schema, subject and registry are."""
 
-    def __init__(self, registry: SchemaRegistry, format_: Format, topic: str = "", end: End = "value") -> None:
+    def __init__(self, registry: SchemaRegistry, format_: RegistryFormat, topic: str = "", end: End = "value") -> None:
         """``topic``: "" until a Topic has asked for its own."""
         self.name = format_.name
         self.schema = format_.text

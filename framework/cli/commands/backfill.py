@@ -24,7 +24,7 @@ from grete.state.pins.prepare import prepare
 from grete.state.write.bulk.bulk_write import settle
 
 if TYPE_CHECKING:
-    from grete.spark.backfill.backfill import Done, Wanted
+    from grete.spark.backfill.backfill import BackfillResult, BackfillSpec
 
 app = typer.Typer(add_completion=False)
 
@@ -81,7 +81,7 @@ def _settle(found: JobTarget, *, counts: bool) -> None:
     screen.say("there is no backfill to settle" if settled is None else _settled(*settled))
 
 
-def _fill(found: JobTarget, wanted: "Wanted", until: str | None, history: HistoryOptions) -> None:
+def _fill(found: JobTarget, wanted: "BackfillSpec", until: str | None, history: HistoryOptions) -> None:
     """Backfill a job. Raises ConfigError, TaskError, Fenced, Halted."""
     from grete.spark.backfill.backfill import backfill as backfill_job
     from grete.spark.backfill.ranges import parse_until
@@ -103,7 +103,7 @@ def _settled(bulk_write_id: str, counts: bool) -> str:
     return f"the backfill {bulk_write_id} {'counts' if counts else 'does not count'}: start the job"
 
 
-def _tell(screen: Screen, found: JobTarget, done: "Done", seconds: float, *, outputs: bool) -> None:
+def _tell(screen: Screen, found: JobTarget, done: "BackfillResult", seconds: float, *, outputs: bool) -> None:
     from grete.spark.backfill.shown_account import tables
 
     job = found.job

@@ -11,7 +11,7 @@ from grete.cli.job_target import NamedJob
 from grete.cli.output.progress import counted
 from grete.errors import ExitCode
 from grete.replay.determinism.elsewhere import ReplaySpec, replay_elsewhere
-from grete.replay.determinism.replay import Found, replay
+from grete.replay.determinism.replay import ReplayResult, replay
 from grete.replay.determinism.report import is_same, report
 from grete.state.read.shown import printable
 
@@ -43,7 +43,7 @@ def check_determinism(
     return ExitCode.FAILED
 
 
-def _elsewhere(found: Found, job: Job, named: NamedJob) -> Found:
+def _elsewhere(found: ReplayResult, job: Job, named: NamedJob) -> ReplayResult:
     """Replay once more, from a later checkpoint and in another process; return ``found`` if there is none."""
     if not found.restarts:
         print("no later commit has records behind it, so state outside of stores was not looked for")

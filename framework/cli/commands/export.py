@@ -38,12 +38,12 @@ def export(
     """
     require_extra()
     from grete.spark.export.export import export as export_job
-    from grete.spark.format.options import Options, Where, find_store
+    from grete.spark.format.options import LogSpec, Options, find_store
 
     address = named.address
     with named.read() as (job, log):
         check_readable(job, log)  # stores get the ids that their state has
-        where = Where(
+        where = LogSpec(
             address.url,
             "" if address.config is None else str(address.config.absolute()),
             str(named.place(job, make=False).directory.absolute() / "log.db"),

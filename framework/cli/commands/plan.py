@@ -13,7 +13,7 @@ from grete.cli.options import AsJson
 from grete.cli.output.reading import print_json
 from grete.cli.output.tables import print_table
 from grete.errors import ExitCode
-from grete.state.pins.plan import By, Planned, plan_of
+from grete.state.pins.plan import By, PlanRow, plan_of
 from grete.state.read.shown import printable
 
 app = typer.Typer(add_completion=False)
@@ -37,7 +37,7 @@ def plan(named: NamedJob, *, json: AsJson = False) -> ExitCode:
     return ExitCode.USAGE if By.REFUSED in by else ExitCode.FAILED if By.APPLY in by else ExitCode.DONE
 
 
-def show(rows: Sequence[Planned]) -> None:
+def show(rows: Sequence[PlanRow]) -> None:
     """Print the changes as a table, then what can be done instead of each that is refused."""
     if rows:
         table = Table("change", "made by", "state", "records in flight", box=None)
@@ -49,7 +49,7 @@ def show(rows: Sequence[Planned]) -> None:
             print(printable(f"{row.what}: {row.way}"))
 
 
-def _summary(rows: Sequence[Planned], reference: str) -> str:
+def _summary(rows: Sequence[PlanRow], reference: str) -> str:
     by = {row.by for row in rows}
     if By.REFUSED in by:
         return "some changes are refused: nothing of this code can run on this job's state"

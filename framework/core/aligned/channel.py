@@ -9,7 +9,7 @@ from grete.protocol.envelope import Header
 from grete.protocol.ids import TopicPartition
 
 
-class Skipped(NamedTuple):
+class SkippedRecord(NamedTuple):
     """The first record of a channel that was not admitted for lack of room: it is read again (A5)."""
 
     checkpoint_id: int
@@ -30,7 +30,7 @@ class Channel:
     ended: bool = False  # the last marker said that its producer's inputs have ended (A2b)
     said: tuple[int, int, int] = -1, 0, -1  # generation, checkpoint and offset of the last marker, or rollback marker
     last: int | None = None  # the checkpoint of a marker that came again: its producer has stopped there (R6)
-    skipped: Skipped | None = None
+    skipped: SkippedRecord | None = None
     future: list[tuple[int, int]] = field(
         default_factory=list
     )  # (checkpoint, offset) of markers that a restart must read again

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from grete.core.aligned.channel import Channel, Skipped
+from grete.core.aligned.channel import Channel, SkippedRecord
 from grete.protocol.control import Marker
 from grete.protocol.ids import TopicPartition
 
@@ -48,7 +48,7 @@ class ChannelTotals:
     def skips(self, channel: Channel, checkpoint_id: int, offset: int) -> None:
         """Note the first record that is skipped (A5)."""
         assert channel.skipped is None, channel  # the first one counts
-        channel.skipped = Skipped(checkpoint_id, offset)
+        channel.skipped = SkippedRecord(checkpoint_id, offset)
         self._skipping += 1
 
     def skips_no_more(self, channel: Channel) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grete.core.aligned.early_buffer import EarlyFrame
-from grete.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
+from grete.core.deterministic.decoded_frame import NOT_LOGICAL, DecodedFrame, difference, receive
 from grete.core.deterministic.merge_channel import ALL
 from grete.errors import Halted
 from grete.halts import HaltCode
@@ -38,7 +38,7 @@ class LogicalChannel:
     generation: int = -1  # of the frame taken last; -1: none since the start
     _digest: int = 0  # after ``taken``, if no frame was taken since the start
     _last: tuple[Header, int, bytes] | None = None  # the frame taken last, and its offset
-    _decoded: Received | None = None  # the same, once it was asked for
+    _decoded: DecodedFrame | None = None  # the same, once it was asked for
 
     @property
     def digest(self) -> int:
@@ -117,13 +117,13 @@ class LogicalChannel:
         self.told = frontier.t
         self.generation, self._last, self._decoded = -1, None, None
 
-    def _received(self) -> Received | None:
+    def _received(self) -> DecodedFrame | None:
         if self._decoded is None and self._last is not None:
             header, offset, value = self._last
             self._decoded = self._decode(header, offset, value, 0)
         return self._decoded
 
-    def _decode(self, header: Header, offset: int, value: bytes, known: int) -> Received:
+    def _decode(self, header: Header, offset: int, value: bytes, known: int) -> DecodedFrame:
         frame = receive(header, offset, value, known)
         if frame is None:
             raise self._halted(offset, header, NOT_LOGICAL)

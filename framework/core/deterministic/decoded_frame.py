@@ -10,7 +10,7 @@ NOT_LOGICAL = "no logical time: its producer is not deterministic"
 
 
 @dataclass(slots=True)
-class Received:
+class DecodedFrame:
     """A frame, decoded. Of its records those from ``start`` on are not processed."""
 
     seq: int
@@ -44,15 +44,15 @@ class Received:
         return batch.keys[at], batch.values[at], batch.timestamps[at], cell, self.pairs[at]
 
 
-def receive(header: Header, offset: int, value: bytes, known: int) -> Received | None:
+def receive(header: Header, offset: int, value: bytes, known: int) -> DecodedFrame | None:
     """Decode a frame whose first ``known`` records are known; None if it has no logical time. Raises DecodeError."""
     batch = decode_columns(value)
     if batch.logical is None:
         return None
-    return Received(header.seq, offset, len(value), batch, list(zip(*batch.logical, strict=True)), known)
+    return DecodedFrame(header.seq, offset, len(value), batch, list(zip(*batch.logical, strict=True)), known)
 
 
-def difference(before: Received | None, received: int, digest: int, frame: Received, known: int) -> str | None:
+def difference(before: DecodedFrame | None, received: int, digest: int, frame: DecodedFrame, known: int) -> str | None:
     """Return the error text for a frame of another incarnation that differs from the one received before; None: equal.
 
     ``before``: what was received last, up to seq ``received``. None: nothing since the start; then ``digest`` is the

@@ -5,18 +5,18 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from grete.core.deterministic.decoded_frame import Received
+from grete.core.deterministic.decoded_frame import DecodedFrame
 from grete.core.deterministic.logical_watermarks import WaitingWatermark
 from grete.core.deterministic.merge_channel import MergeChannel
 from grete.protocol.ids import TopicPartition
 from grete.protocol.record_batch import RecordBatch
 
 
-class Cut(NamedTuple):
+class FrameSlice(NamedTuple):
     """Records ``start`` to ``stop`` of the first frame of a channel."""
 
     channel: MergeChannel
-    head: Received
+    head: DecodedFrame
     start: int
     stop: int
 
@@ -29,7 +29,7 @@ class Cut(NamedTuple):
         return self.head.size if gone else 0
 
 
-class Told(NamedTuple):
+class ChannelWatermark(NamedTuple):
     """A watermark of a channel."""
 
     channel: MergeChannel
@@ -44,14 +44,14 @@ class HandedOut:
     """The records and watermarks of one ``take``, in order."""
 
     def __init__(self) -> None:
-        self._parts: list[Cut | Told] = []
+        self._parts: list[FrameSlice | ChannelWatermark] = []
         self._behind: dict[int, int] = {}  # number of batches, the last of which are watermarks → of parts
 
     def clear(self) -> None:
         """Forget what was handed out: it is processed."""
         self._parts, self._behind = [], {}
 
-    def add(self, parts: Sequence[Cut | Told]) -> None:
+    def add(self, parts: Sequence[FrameSlice | ChannelWatermark]) -> None:
         """Note what is handed out next."""
         self._parts += parts
 
@@ -65,7 +65,7 @@ class HandedOut:
         return sum(part.give_back() for part in reversed(parts))
 
 
-def batches_of(cuts: Sequence[Cut], *, several: bool) -> list[RecordBatch]:
+def batches_of(cuts: Sequence[FrameSlice], *, several: bool) -> list[RecordBatch]:
     """Return the records of frames, merged; ``several``: they may be of several partitions."""
     if len(cuts) == 1:
         [(channel, head, start, stop)] = cuts
@@ -90,7 +90,7 @@ def _ordered(columns: list[list[Any]], order: list[int]) -> list[Sequence[Any]]:
     return [pick(column) for column in columns]
 
 
-def _columns(head: Received, start: int, stop: int) -> tuple[Sequence[Any], ...]:
+def _columns(head: DecodedFrame, start: int, stop: int) -> tuple[Sequence[Any], ...]:
     """Return offsets, keys, values, timestamps, headers, times, sources of some records of a frame."""
     batch = head.batch
     assert batch.logical is not None

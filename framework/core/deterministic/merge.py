@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from grete.core.actions import MergedWatermarks, Seek
-from grete.core.deterministic.decoded_frame import NOT_LOGICAL, Received, difference, receive
-from grete.core.deterministic.handed_out import Cut, HandedOut, Told, batches_of
+from grete.core.deterministic.decoded_frame import NOT_LOGICAL, DecodedFrame, difference, receive
+from grete.core.deterministic.handed_out import ChannelWatermark, FrameSlice, HandedOut, batches_of
 from grete.core.deterministic.merge_channel import ALL, Bound, MergeChannel, upto
 from grete.core.events import Message
 from grete.core.halts import undecodable, went_back
@@ -109,7 +109,7 @@ class Merge:
         self.latest = max(self.latest, frame.pairs[-1][0])
         self.bytes += frame.size
 
-    def _compare(self, channel: MergeChannel, header: Header, frame: Received, known: int) -> None:
+    def _compare(self, channel: MergeChannel, header: Header, frame: DecodedFrame, known: int) -> None:
         """Raise Halted if another incarnation of the producer has made other records of the same seqs (D3)."""
         self.seen["digests compared"] += known < len(frame.pairs)
         text = difference(channel.last, channel.received, channel.digest, frame, known)
@@ -183,20 +183,20 @@ class Merge:
             if channel.watermarks.first_t == t:
                 waiting, size = channel.watermarks.take()
                 self.bytes -= size
-                self._handed_out.add((Told(channel, waiting),))
+                self._handed_out.add((ChannelWatermark(channel, waiting),))
                 marks.append(((channel.producer, channel.partition), *waiting.advance[1:]))
         self.seen["watermarks merged"] += len(marks)
         return MergedWatermarks(t, tuple(marks))
 
     def _take_records(self, limit: Bound) -> list[RecordBatch]:
         """Remove and return the records up to a bound that no channel is behind."""
-        cuts = list[Cut]()
+        cuts = list[FrameSlice]()
         for channel in self.channels:
             if channel.queue:
                 head = channel.queue[0]
                 start, stop = head.start, _end(head, limit, channel.index)
                 if stop > start:
-                    cuts.append(Cut(channel, head, start, stop))
+                    cuts.append(FrameSlice(channel, head, start, stop))
         for channel, head, _, stop in cuts:
             head.start, channel.processed = stop, head.seq + stop - 1
             if stop == len(head.pairs):
@@ -313,7 +313,7 @@ class Merge:
         )
 
 
-def _end(head: Received, limit: Bound, index: int) -> int:
+def _end(head: DecodedFrame, limit: Bound, index: int) -> int:
     """Return the number of records of a frame within the limit."""
     cut = bisect_right if index <= limit[2] else bisect_left
     return cut(head.pairs, limit[:2], head.start)

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from grete.core.deterministic.decoded_frame import Received
+from grete.core.deterministic.decoded_frame import DecodedFrame
 from grete.core.deterministic.logical_watermarks import ReceivedWatermarks
 from grete.protocol.ids import TopicPartition
 
@@ -24,8 +24,8 @@ class MergeChannel:
     bound: Bound = NOTHING
     generation: int = -1  # of the frame received last; -1: none since the start
     digest: int = 0  # after ``received``, if there is no ``last``
-    last: Received | None = None  # received last
-    queue: deque[Received] = field(default_factory=deque)
+    last: DecodedFrame | None = None  # received last
+    queue: deque[DecodedFrame] = field(default_factory=deque)
     watermarks: ReceivedWatermarks = field(default_factory=ReceivedWatermarks)
     skip_offset: int | None = None  # of the first frame that was not admitted
 

@@ -189,7 +189,7 @@ class Processing:
         self._outputs.check_invariants(max(time.floor, self.upto))
 
 
-class Rest:
+class Quiescence:
     """The waits of one running task."""
 
     def __init__(

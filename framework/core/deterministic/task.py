@@ -22,7 +22,7 @@ from grete.core.deterministic.closing import Closing
 from grete.core.deterministic.logical_clock import LogicalClock
 from grete.core.deterministic.merge import Merge
 from grete.core.deterministic.outputs import LogicalSender
-from grete.core.deterministic.processing import Processing, Rest
+from grete.core.deterministic.processing import Processing, Quiescence
 from grete.core.deterministic.source import Source
 from grete.core.deterministic.write_ahead import WriteAhead
 from grete.core.external_inputs import ExternalInputs
@@ -66,7 +66,7 @@ class DeterministicCore:
         made = self.outputs, self.results
         self._appends = Appends(self.changelog, self.time, self.source, *made, releases=releases, durable=durable)
         self.processing = Processing(task, self.external, self.source, self.merge, self.time, self.outputs)
-        self.rest = Rest(self.processing, self.source, self.results, self.closing, self.ahead)
+        self.rest = Quiescence(self.processing, self.source, self.results, self.closing, self.ahead)
         self._mono_ms = self._mono_us = 0
 
     # --- what the driver may ask ---

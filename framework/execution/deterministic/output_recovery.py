@@ -5,7 +5,7 @@ from collections import deque
 from grete.errors import OffsetOutOfRange
 from grete.execution.deterministic.differing import seq_of
 from grete.execution.deterministic.ports import LogicalRunner
-from grete.execution.deterministic.remade import Visible
+from grete.execution.deterministic.remade import Recovered
 from grete.execution.limits import LOOK_MS
 from grete.logs.partition_reader import PartitionReader
 from grete.ports import Log, LogRow
@@ -26,7 +26,7 @@ class OutputRecovery:
         self._bytes_max = bytes_max
         self._code = code
         self._left: deque[PartitionReader] = deque()  # what is still to be read
-        self._found: dict[TopicPartition, Visible] = {}  # records of this task
+        self._found: dict[TopicPartition, Recovered] = {}  # records of this task
         self._turn: deque[TopicPartition] = deque()  # which end to look for next
         self._looked_ms = 0.0
 
@@ -91,4 +91,4 @@ class OutputRecovery:
     def _look_at(self, partition: TopicPartition, row: LogRow) -> None:
         seq = seq_of(row.headers, self._code.producer_name)
         if seq is not None:
-            self._found.setdefault(partition, Visible()).add(seq, row.offset, row.key, row.value, row.headers or b"")
+            self._found.setdefault(partition, Recovered()).add(seq, row.offset, row.key, row.value, row.headers or b"")

@@ -7,8 +7,8 @@ from grete.core.graph.task_topology import TaskWiring
 from grete.execution.deterministic.numbering import FORMAT, ONE, Heads, cell_of
 from grete.execution.deterministic.remade import (
     Check,
-    Made,
-    Visible,
+    Recovered,
+    RemadePartition,
     count,
     pack_digest,
     pack_released,
@@ -16,7 +16,7 @@ from grete.execution.deterministic.remade import (
     unpack_released,
 )
 from grete.execution.records.frame_buffer import AnyHeaders, Buffer
-from grete.execution.records.outputs import HELD_BYTES, Append, Held
+from grete.execution.records.outputs import HELD_BYTES, Append, HeldBytes
 from grete.ports import ExternalRecord
 from grete.protocol.frames import digest_records, encode_columns
 from grete.protocol.ids import TopicPartition
@@ -68,7 +68,7 @@ class LogicalBuffer(Buffer):
             start = stop
 
 
-class Outside:
+class OutsidePartition:
     """A partition outside of the job: the seq sent last, and the records of the present batch (D5).
 
     ``end``: records sent to it are before this offset, as far as is known; -1: nothing is known.
@@ -76,7 +76,7 @@ class Outside:
 
     __slots__ = ("end", "made", "partition", "seq")
 
-    def __init__(self, made: Made, end: int) -> None:
+    def __init__(self, made: RemadePartition, end: int) -> None:
         self.partition = made.partition
         self.made = made
         self.end = end
@@ -100,9 +100,9 @@ class LogicalOutputs:
         self.at: TimeAndSource = (0, task.producer)
         self.released: dict[TopicPartition, int] = {}
         self._checks: dict[TopicPartition, list[Check]] = {}  # of what is released
-        self._made: dict[TopicPartition, Made] = {}
-        self._outside: dict[TopicPartition, Outside] = {}
-        self._marked: list[tuple[Outside, int]] = []
+        self._made: dict[TopicPartition, RemadePartition] = {}
+        self._outside: dict[TopicPartition, OutsidePartition] = {}
+        self._marked: list[tuple[OutsidePartition, int]] = []
         self._one = False  # external records have one header of ours
         self.producer_name = f"{job}/{task.name}".encode()  # two jobs may write to one topic
         self._buffers: list[LogicalBuffer] = []
@@ -138,7 +138,7 @@ class LogicalOutputs:
             if partition in self._made:
                 self._made[partition].expect(checks)
 
-    def recover(self, partition: TopicPartition, visible: Visible) -> None:
+    def recover(self, partition: TopicPartition, visible: Recovered) -> None:
         """Drop records made again that output recovery has read, after comparing each."""
         self.go_on_after({partition: visible.last}, {})
         self._made[partition].visible = visible
@@ -227,12 +227,14 @@ class LogicalOutputs:
         return append_timed
 
     def external_append(
-        self, held: Held, add: Callable[[ExternalRecord], None], partitions: Sequence[TopicPartition]
-    ) -> tuple[Append, Sequence[Outside]]:
+        self, held: HeldBytes, add: Callable[[ExternalRecord], None], partitions: Sequence[TopicPartition]
+    ) -> tuple[Append, Sequence[OutsidePartition]]:
         """Return (append a numbered record to a partition of an external topic, the targets)."""
         heads, producer = Heads(), self.producer_name
 
-        def append(place: Outside, key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders) -> None:
+        def append(
+            place: OutsidePartition, key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders
+        ) -> None:
             place.seq = seq = (place.seq if place.seq >= 0 else self._sent(place.partition)) + 1
             if headers or not self._one:
                 cell = cell_of(tuple(headers), producer, seq, self.at[0], one=self._one)
@@ -244,14 +246,14 @@ class LogicalOutputs:
 
         return append, [self._outside_at(partition) for partition in partitions]
 
-    def _outside_at(self, partition: TopicPartition) -> Outside:
+    def _outside_at(self, partition: TopicPartition) -> OutsidePartition:
         place = self._outside.get(partition)
         if place is None:
             sent = self._sent(partition)
             digest = unpack_digest(self._state.get(digest_key(partition)), sent)
-            made = self._made[partition] = Made(partition, sent, digest, self.released.get(partition, 0))
+            made = self._made[partition] = RemadePartition(partition, sent, digest, self.released.get(partition, 0))
             made.expect(self._checks.get(partition, ()))
-            place = self._outside[partition] = Outside(made, self._number(_end_key(partition), -1))
+            place = self._outside[partition] = OutsidePartition(made, self._number(_end_key(partition), -1))
         return place
 
     def _sent(self, partition: TopicPartition) -> int:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from grete.core.actions import MergedWatermarks
 from grete.core.events import Advance
-from grete.execution.deterministic.remade import Check, Visible
+from grete.execution.deterministic.remade import Check, Recovered
 from grete.execution.task_code.ports import Runner
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
@@ -35,7 +35,7 @@ class LogicalRunner(Runner, Protocol):
         ``digests``: of what was released, to be compared with what is made again.
         """
 
-    def recover(self, partition: TopicPartition, visible: Visible) -> None:
+    def recover(self, partition: TopicPartition, visible: Recovered) -> None:
         """Drop recovered external outputs, and compare them with the ones made again."""
 
     def recall(self, calls: Mapping[int, Sequence[CallResult]]) -> None:

@@ -12,7 +12,7 @@ from grete.execution.calls.ports import Caller
 from grete.execution.deterministic.announced_time import AnnouncedTime, LogicalTime
 from grete.execution.deterministic.behind_timers import BehindTimers
 from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
-from grete.execution.deterministic.remade import Check, Visible
+from grete.execution.deterministic.remade import Check, Recovered
 from grete.execution.job_task import JobTask
 from grete.execution.records.outputs import Outputs
 from grete.execution.sinks.outbox import Outbox
@@ -80,7 +80,7 @@ class LogicalProcessor(Processor):
         """Drop records made again that were released before the restart, after comparing them (D5)."""
         self._logical.go_on_after(released, digests)
 
-    def recover(self, partition: TopicPartition, visible: Visible) -> None:
+    def recover(self, partition: TopicPartition, visible: Recovered) -> None:
         """Drop records made again that output recovery has read, after comparing them (D5)."""
         self._logical.recover(partition, visible)
 

@@ -45,7 +45,7 @@ class OutputsDiffer(Halted):
         self.made = tuple(made)
 
 
-class Visible:
+class Recovered:
     """The recovered records of a task in one partition: digest and offset of each, from seq ``first`` on.
 
     Timestamps are not compared: a topic may replace them by its own.
@@ -86,14 +86,14 @@ def _digest(key: bytes | None, value: bytes | None, cell: bytes) -> int:
 
 
 @dataclass(slots=True)
-class Made:
+class RemadePartition:
     """A task's records for one partition: ``digest`` of those up to ``seq``; those up to ``released`` are visible."""
 
     partition: TopicPartition
     seq: int = 0
     digest: int = 0
     released: int = 0
-    visible: Visible | None = None
+    visible: Recovered | None = None
     checks: deque[Check] = field(default_factory=deque)
     _remade: deque[ExternalRecord] = field(default_factory=lambda: deque(maxlen=KEPT))
     _compared: int = 0  # up to this seq what was made again is what is visible
@@ -146,7 +146,7 @@ class Made:
 
 
 def count(
-    records: list[ExternalRecord], made: Mapping[TopicPartition, Made]
+    records: list[ExternalRecord], made: Mapping[TopicPartition, RemadePartition]
 ) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
     """Return the records that are not visible yet, in order; and the last seq and digest of each partition among them.
 
@@ -184,7 +184,7 @@ def unpack_released(raw: bytes) -> tuple[int, list[Check]]:
     return _NUMBER.unpack_from(raw)[0], [(seq, digest) for seq, digest in _CHECK.iter_unpack(raw[_NUMBER.size :])]
 
 
-def pack_digest(made: Made) -> bytes:
+def pack_digest(made: RemadePartition) -> bytes:
     """Return the state's entry of the digest: it says up to which seq it goes."""
     return _CHECK.pack(made.seq, made.digest)
 

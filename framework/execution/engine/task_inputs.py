@@ -13,7 +13,7 @@ from grete.execution.inputs.watermarks import EventTimeOut
 from grete.execution.limits import OPEN_CHECK_MS
 from grete.execution.task_code.ports import Runner
 from grete.execution.task_code.record_times import InputTimes
-from grete.logs.open_transactions import Saying
+from grete.logs.open_transactions import WaitNotices
 from grete.ports import Log, LogRow
 from grete.protocol.ids import TopicPartition
 
@@ -26,7 +26,7 @@ class AwaitedTransactions:
     def __init__(self, log: Log, task: str, mono_ms: Callable[[], float]) -> None:
         """``task``: in whose name a wait is logged."""
         self._log = log
-        self._saying = Saying(
+        self._saying = WaitNotices(
             lambda text: logger.warning("awaits a transaction", extra={"task": task, "for": text}),
             lambda: mono_ms() / 1000,
         )

@@ -50,7 +50,7 @@ class _Targets(dict[bytes, P]):
         return target
 
 
-class Held(Protocol):
+class HeldBytes(Protocol):
     """Counts what the external records that are held in memory take."""
 
     external_bytes: int
@@ -68,7 +68,7 @@ class OutputMode(Protocol):
         ...
 
     def external_append(
-        self, held: Held, add: Callable[[ExternalRecord], None], partitions: Sequence[TopicPartition]
+        self, held: HeldBytes, add: Callable[[ExternalRecord], None], partitions: Sequence[TopicPartition]
     ) -> tuple[Append, Sequence[Any]]:
         """Return (append to a partition of an external topic, the targets); a record goes to ``add``."""
         ...

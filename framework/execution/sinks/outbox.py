@@ -15,7 +15,7 @@ from grete.api.sinks.sink import EarlySink, Owner, Sink
 from grete.errors import ConfigError, Halted
 from grete.execution.sinks.early_plan import EarlyPlan
 from grete.execution.sinks.early_release import EarlyReleases
-from grete.execution.sinks.outbox_executor import AtOnce, Background, Step, StepPlan
+from grete.execution.sinks.outbox_executor import Background, InlineExecutor, Step, StepPlan
 from grete.execution.sinks.sink_account import NONE_YET, SinkAccount
 from grete.execution.sinks.sink_targets import (
     FILES,
@@ -59,7 +59,7 @@ class Outbox:
         self._early_plan = None if self.early is None else EarlyPlan(owner, self.early, self._sinks)
         self._background = Background(
             self._plan,
-            AtOnce() if executor is None else executor,
+            InlineExecutor() if executor is None else executor,
             settings.restart_backoff_ms,
             settings.restart_backoff_ms_max,
         )

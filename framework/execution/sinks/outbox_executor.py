@@ -22,7 +22,7 @@ StepPlan = Generator[
 logger = logging.getLogger("grete")
 
 
-class AtOnce(Executor):
+class InlineExecutor(Executor):
     """Runs a step when it is submitted: where time and order must be a test's own."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
@@ -32,7 +32,7 @@ class AtOnce(Executor):
         return future
 
 
-class OwnThread(Executor):
+class ThreadExecutor(Executor):
     """Runs steps in one thread, made with the first one. The process does not wait for it: a crash is always safe."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from grete.execution.task_code.site import Site
 from grete.execution.timing.event_time import BEFORE_ALL
 from grete.execution.timing.floors import Floors
 from grete.execution.timing.reserved_stores import TIMERS
-from grete.execution.timing.timers import WALL, Due, TimerQueue
+from grete.execution.timing.timers import WALL, DueTimer, TimerQueue
 from grete.stores.overlay.overlay_store import OverlayStore
 
 ALL = 1 << 62  # more timers than there ever are
@@ -139,7 +139,7 @@ class Firing:
             )
         schedule(at, key)
 
-    def _failure(self, due: Due, error: Exception) -> TimerError:
+    def _failure(self, due: DueTimer, error: Exception) -> TimerError:
         """Return the error that says which timer, window or join failed, and where."""
         if due.owner in self._stateful:
             owner = self._stateful[due.owner]
@@ -153,7 +153,7 @@ class Firing:
         text = f"{self._where}: {whose} at {due.at}: {type(error).__name__}: {error}{user_line(error)}"
         return TimerError(text if passable else text + way, stage=self._stage.name)
 
-    def _fire_one(self, due: Due) -> None:
+    def _fire_one(self, due: DueTimer) -> None:
         self._site.reading.timers += 1
         try:
             self._call(due)
@@ -162,7 +162,7 @@ class Firing:
                 raise
             raise self._failure(due, error) from error
 
-    def _call(self, due: Due) -> None:
+    def _call(self, due: DueTimer) -> None:
         if due.owner in ("", WALL):
             clock = _clock_of(due)
             self._on_timer[clock](Timer(due.at, due.key, clock))
@@ -179,6 +179,6 @@ class Firing:
             refuse_return("on_timer", returned)
 
 
-def _clock_of(due: Due) -> Clock:
+def _clock_of(due: DueTimer) -> Clock:
     """Return the clock of one of the task's own timers."""
     return "wall" if due.owner == WALL else "event"

@@ -12,7 +12,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.record_batch import RecordBatch
 
 
-class Waiting(Protocol):
+class OutboxPort(Protocol):
     """Holds outputs until sinks outside of our transactions have them (S2)."""
 
     ready: bool  # the sinks have been seen to take what they are declared for
@@ -150,7 +150,7 @@ class Runner(Protocol):
         """Let the outbox apply the checkpoint: it is committed and in the store (S2)."""
 
     @property
-    def outbox(self) -> Waiting | None:
+    def outbox(self) -> OutboxPort | None:
         """The outputs that wait for their sinks; None if there never are any."""
 
     @property

@@ -33,7 +33,7 @@ class RecordClock(Protocol):
 
 
 @dataclass(slots=True)
-class Failed:
+class FailureCounts:
     """Records, timers and windows that error policies have dropped since the process started, and the last error."""
 
     count: int = 0
@@ -62,7 +62,7 @@ class Site:
     now: Callable[[], int]  # the time in ms that user code sees
     clock: RecordClock | None = None  # logical time in deterministic mode (D1)
     reading: Reading = field(default_factory=Reading)
-    failed: Failed = field(default_factory=Failed)
+    failed: FailureCounts = field(default_factory=FailureCounts)
     out_of_order_ms: int = 0  # of the input: its records hold event time back by that
 
     def advance(self, timestamp: int) -> bool:

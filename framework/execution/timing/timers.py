@@ -24,7 +24,7 @@ WALL = "@wall"  # the owner of wall-clock timers: no window has this name
 _OF_WALL = bytes((len(WALL),)) + WALL.encode()
 
 
-class Due(NamedTuple):
+class DueTimer(NamedTuple):
     """A timer to fire. ``owner``: the name of a window; of the task's own Timers() it is empty, or WALL."""
 
     at: int
@@ -112,7 +112,7 @@ class TimerQueue:
                 heappush(self._heap, raw)
         self._set_due()
 
-    def pop_next(self) -> Due | None:
+    def pop_next(self) -> DueTimer | None:
         """Remove and return the first timer that is due, one of many that fire one after another; None ends that.
 
         Raises TaskError in a row of timers that set one another for times that have fired, as it would never end, and
@@ -135,7 +135,7 @@ class TimerQueue:
             self._refuse_too_many(due, chain)
         return due
 
-    def _refuse_too_many(self, due: Due, chain: _Chain) -> None:
+    def _refuse_too_many(self, due: DueTimer, chain: _Chain) -> None:
         step = (due.at - chain.since) / (chain.length - 1)
         following = (self.now - due.at) / step
         if following > FOLLOWING_TIMERS:
@@ -147,7 +147,7 @@ class TimerQueue:
                 "milliseconds"
             )
 
-    def pop(self) -> Due | None:
+    def pop(self) -> DueTimer | None:
         """Remove and return the first timer that is due, or None."""
         if not self.is_due():
             return None
@@ -174,7 +174,7 @@ class TimerQueue:
         self._set_due()
         return raw
 
-    def pop_all(self, now: int) -> Iterator[Due]:
+    def pop_all(self, now: int) -> Iterator[DueTimer]:
         """Remove and yield the timers up to ``now`` that are set at this moment, but for those cancelled meanwhile.
 
         What is set meanwhile stays, also for a time that has passed: it is a function of what the store has.
@@ -234,7 +234,7 @@ def _encode(owner: str, at: int, key: str) -> bytes:
     return _AT.pack(at + _SIGN) + bytes((len(name),)) + name + key.encode()
 
 
-def _decode(raw: bytes) -> Due:
+def _decode(raw: bytes) -> DueTimer:
     """Undo ``_encode``."""
     name_end = 9 + raw[8]
-    return Due(_AT.unpack_from(raw)[0] - _SIGN, raw[9:name_end].decode(), raw[name_end:].decode())
+    return DueTimer(_AT.unpack_from(raw)[0] - _SIGN, raw[9:name_end].decode(), raw[name_end:].decode())

@@ -14,7 +14,7 @@ HANDLES = 8  # that opening takes: database, its log, the index of that, two loc
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
-class Guard:
+class FileGuard:
     """A context for everything that touches the file: errors come out as ours, and a use after a fork is refused."""
 
     def __init__(self, path: Path) -> None:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from grete.errors import ConfigError
-from grete.logs.embedded.errors import Guard, corrupt
+from grete.logs.embedded.errors import FileGuard, corrupt
 from grete.logs.embedded.schema import open_to_read
 from grete.logs.topic_identity import no_partition
 from grete.protocol.ids import TopicPartition
@@ -19,7 +19,7 @@ class LogFile:
 
     def __init__(self, path: Path, connect: Connect | None) -> None:
         """``connect`` opens it; None: to read only. Raises as EmbeddedReader."""
-        self.path, self.guard = path, Guard(path)
+        self.path, self.guard = path, FileGuard(path)
         self._numbers: dict[TopicPartition, int] = {}  # partitions are never deleted, so what is here stays right
         self.ended: dict[int, tuple[int, int]] = {}  # partition → (its end when it was read last, data_version then)
         with self.guard, ExitStack() as opened:

@@ -10,9 +10,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from grete.logs.kafka.client.broker_query import BrokerQuery
 from grete.logs.kafka.client.config import COORDINATOR_S_MAX
 from grete.logs.kafka.client.errors import AWAY, PASSING, logger
-from grete.logs.kafka.client.question import Question
 from grete.protocol.ids import TopicPartition
 
 ANSWER_S_MAX = 60.0  # a broker that restarts or elects a leader answers well within
@@ -35,7 +35,7 @@ class GroupPositions:
     def __init__(
         self,
         connect: Callable[[], AdminClient],
-        ask: Callable[[Sequence[KafkaPartition]], Question],
+        ask: Callable[[Sequence[KafkaPartition]], BrokerQuery],
         group: str,
     ) -> None:
         """``connect`` returns a new admin client: it is called when there is something to publish.
@@ -51,7 +51,7 @@ class GroupPositions:
         self._on_the_way: dict[TopicPartition, tuple[int, int]] = {}
         self._not_before_s = 0.0
         self._told: dict[TopicPartition, tuple[int, int]] = {}  # position, checkpoint: as the coordinator has told last
-        self._asking: Question | None = None
+        self._asking: BrokerQuery | None = None
         self._warned = False
 
     def publish(self, positions: Mapping[TopicPartition, int], asked: int = 0) -> None:

@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient
 
 from grete.errors import ConfigError, OffsetOutOfRange, TransientError
 from grete.logs.kafka.admin import Topics
+from grete.logs.kafka.client.broker_query import BrokerQuery
 from grete.logs.kafka.client.config import batching, scrubber, split_options
 from grete.logs.kafka.client.errors import Troubles
 from grete.logs.kafka.client.metadata_client import SPREAD_S_MAX
-from grete.logs.kafka.client.question import Question
 from grete.logs.kafka.client.refusals import TimestampLimits
 from grete.logs.kafka.client.tls_diagnosis import ClientOptions
 from grete.logs.kafka.group_positions import GroupPositions
@@ -321,7 +321,7 @@ class KafkaLog(KafkaReader):
                 writer.close()
             super().close()
 
-    def _ask_group(self, partitions: Sequence[KafkaPartition]) -> Question:
+    def _ask_group(self, partitions: Sequence[KafkaPartition]) -> BrokerQuery:
         return self.connection.metadata.group_offsets(partitions)  # which is there a moment later than the positions
 
     def _senders(self) -> list[KafkaWriter | Transactions]:

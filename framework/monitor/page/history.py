@@ -22,7 +22,7 @@ INCIDENTS_MAX = 200  # of rollbacks and restarts, for a chart of some hours
 CAUSE_MS = 60_000  # how far back the cause of a rollback is looked for
 
 
-class Counted(Enum):
+class CounterKind(Enum):
     """The counters of a worker or a task."""
 
     BUSY = auto()  # seconds of a worker
@@ -33,10 +33,10 @@ class Counted(Enum):
     READ = auto()  # of a partition of a topic from outside
 
 
-class Rated(NamedTuple):
+class CounterOf(NamedTuple):
     """One count. ``of``: the number of a worker, or the name of a task."""
 
-    what: Counted
+    what: CounterKind
     of: int | str
     topic: str = ""
     partition: int = -1
@@ -89,9 +89,9 @@ class History:
         self.incidents: deque[Incident] = deque(maxlen=INCIDENTS_MAX)  # of tasks; workers' are in the view
         self._graph = graph
         self._points: deque[Point] = deque(maxlen=KEPT_MS // POINT_MS)
-        self._totals: dict[Rated, float] = {}  # what has been counted, over the restarts of workers
-        self._last: dict[Rated, float] = {}
-        self._samples: deque[tuple[int, dict[Rated, float]]] = deque(maxlen=RATE_MS // SAMPLE_MS + 1)
+        self._totals: dict[CounterOf, float] = {}  # what has been counted, over the restarts of workers
+        self._last: dict[CounterOf, float] = {}
+        self._samples: deque[tuple[int, dict[CounterOf, float]]] = deque(maxlen=RATE_MS // SAMPLE_MS + 1)
         self._generations: dict[str, tuple[int, int]] = {}  # task → generation, and when it was seen first
         self._rollbacks: dict[str, int] = {}
         self._starts: dict[int, tuple[int, int | None]] = {}  # worker → starts, and since when it is not back
@@ -112,22 +112,22 @@ class History:
             lag = sum(sum(view.lags(seen.task).values()) for seen in list(self.seen.values()))
             self._points.append(Point(view.at_ms, ages, lag))
 
-    def rate(self, what: Counted, of: int | str) -> float | None:
+    def rate(self, what: CounterKind, of: int | str) -> float | None:
         """Return the recent rate of a worker's or task's counter, by the second; None: not known yet."""
-        return self._rate(Rated(what, of))
+        return self._rate(CounterOf(what, of))
 
     def rate_of(self, task: str, counted: str, *, outgoing: bool) -> float | None:
         """Return the records a second that a task sends, or takes from outside; ``counted``: as an edge names it."""
         if outgoing:
-            sent = self._rate(Rated(Counted.SENT, task, counted))
-            nothing_yet = sent is None and self.rate(Counted.OUT, task) is not None
+            sent = self._rate(CounterOf(CounterKind.SENT, task, counted))
+            nothing_yet = sent is None and self.rate(CounterKind.OUT, task) is not None
             return 0.0 if nothing_yet else sent
         samples = list(self._samples)
-        read = [key for key in (samples[-1][1] if samples else ()) if key[:3] == (Counted.READ, task, counted)]
+        read = [key for key in (samples[-1][1] if samples else ()) if key[:3] == (CounterKind.READ, task, counted)]
         known = [rate for rate in map(self._rate, read) if rate is not None]
         return sum(known) if known else None
 
-    def _rate(self, rated: Rated) -> float | None:
+    def _rate(self, rated: CounterOf) -> float | None:
         samples = list(self._samples)
         if len(samples) < 2 or rated not in samples[-1][1]:
             return None
@@ -166,7 +166,7 @@ class History:
         known = set(self._last)
         for key, value in _counted(view):
             last = self._last.get(key)
-            if last is None and key.what is Counted.SENT and Rated(Counted.OUT, key.of) in known:
+            if last is None and key.what is CounterKind.SENT and CounterOf(CounterKind.OUT, key.of) in known:
                 last = 0.0  # nothing was sent there before
             if last is not None:
                 since = value - last if value >= last else value  # a new process counts from 0
@@ -215,19 +215,19 @@ class History:
             self._starts[worker.number] = worker.starts, away_ms
 
 
-def _counted(view: JobView) -> Iterator[tuple[Rated, float]]:
+def _counted(view: JobView) -> Iterator[tuple[CounterOf, float]]:
     """Yield the counters that a page shows as rates."""
     for worker in view.workers:
         if worker.measures is not None:
-            yield Rated(Counted.BUSY, worker.number), worker.measures.busy_s
+            yield CounterOf(CounterKind.BUSY, worker.number), worker.measures.busy_s
     for _, task in view.tasks():
-        yield Rated(Counted.IN, task.name), task.measures.records_in
-        yield Rated(Counted.OUT, task.name), task.measures.records_out
-        yield Rated(Counted.RESTORED, task.name), task.restore.done
+        yield CounterOf(CounterKind.IN, task.name), task.measures.records_in
+        yield CounterOf(CounterKind.OUT, task.name), task.measures.records_out
+        yield CounterOf(CounterKind.RESTORED, task.name), task.restore.done
         for topic, count in task.measures.sent_to.items():
-            yield Rated(Counted.SENT, task.name, topic), count
+            yield CounterOf(CounterKind.SENT, task.name, topic), count
         for read in task.inputs:
-            yield Rated(Counted.READ, task.name, read.topic, read.partition), read.offset
+            yield CounterOf(CounterKind.READ, task.name, read.topic, read.partition), read.offset
 
 
 def _parts(points: Sequence[Point], count: int) -> Iterator[Sequence[Point]]:

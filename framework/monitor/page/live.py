@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from grete.monitor.job_view import Ended, Incident, JobView, StandbyView, WorkerView
+from grete.monitor.job_view import Incident, JobView, ServingEnd, StandbyView, WorkerView
 from grete.monitor.page.causes import FindingAt
-from grete.monitor.page.history import Counted, History
+from grete.monitor.page.history import CounterKind, History
 from grete.monitor.page.job_graph import JobGraph, TaskShown
 from grete.monitor.page.problems import Problem, Problems
 from grete.protocol.report import DropCounts, EarlyBytes, OtherTasks, StandbyState, TaskReport, TaskState
@@ -103,7 +103,7 @@ class LivePage(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     log_ms: int
     host: str
-    ended: Ended | None
+    ended: ServingEnd | None
     workers: list[WorkerRow]
     standbys: list[StandbyRow]
     tasks: list[TaskRow]
@@ -185,8 +185,8 @@ def _with_report(row: TaskRow, history: History, view: JobView, task: TaskReport
         dead_letters=measures.dead_letters,
         timers=task.timers,
         busy=view.busy.get(row.name),
-        in_=history.rate(Counted.IN, row.name),
-        out=history.rate(Counted.OUT, row.name),
+        in_=history.rate(CounterKind.IN, row.name),
+        out=history.rate(CounterKind.OUT, row.name),
         restore=_restore(history, task) if restores else None,
     )
 
@@ -195,7 +195,7 @@ def _restore(history: History, task: TaskReport) -> RestoreShown | None:
     done, end = task.restore.done, task.restore.total
     if task.status is not TaskState.STARTING or end <= done:
         return None
-    rate = history.rate(Counted.RESTORED, task.name)
+    rate = history.rate(CounterKind.RESTORED, task.name)
     return RestoreShown(done, end, (end - done) / rate if rate else None)
 
 
@@ -243,7 +243,7 @@ def _worker_row(history: History, worker: WorkerView) -> WorkerRow:
         fenced=worker.fenced,
         halted=worker.halted,
         traceback="" if worker.last_end is None else worker.last_end.traceback,
-        busy=history.rate(Counted.BUSY, worker.number),
+        busy=history.rate(CounterKind.BUSY, worker.number),
         rocksdb_memory_bytes=None if measures is None else measures.rocksdb_memory_bytes,
         state_disk_bytes=None if measures is None else measures.state_disk_bytes,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from grete.batch.engine import frames_of, left, processed
 from grete.batch.frames import Frame
 from grete.batch.history_task import HistoryTask
-from grete.batch.passes import LiveTime, Pass
+from grete.batch.passes import HistoryPass, LiveTime
 from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
 from grete.execution.task_code.record_times import order_of
 from grete.execution.timing.event_time import OUTSIDE
@@ -35,7 +35,7 @@ class AlignedSteps:
 
     def run(
         self,
-        made: Pass,
+        made: HistoryPass,
         log: LogReader,
         before: Commit,
         after: Commit,

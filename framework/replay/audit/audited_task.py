@@ -14,7 +14,7 @@ from grete.protocol.commit import Commit
 from grete.replay.audit.aligned_steps import AlignedSteps
 from grete.replay.audit.logical_steps import LogicalSteps
 from grete.replay.audit.sample import Sample
-from grete.replay.audit.sent import Reached
+from grete.replay.audit.sent import SentUpTo
 from grete.replay.audit.state_copy import EntryPlace, StateCopy, StepWrites, writes_between
 from grete.replay.audit.steps import ComparedStep, RemadeMessage, TaskSteps, WrongEntry
 from grete.state.read.checkpoints.snapshots import Snapshot
@@ -67,11 +67,11 @@ class AuditedTask:
         self._overlay.drop_all()
         return sent, ComparedStep(made.records.total(), keys, differences)
 
-    def reached(self, snapshot: Snapshot) -> Reached:
+    def reached(self, snapshot: Snapshot) -> SentUpTo:
         """Return the position of a deterministic task: at the commit of the copy, or at the end of the last step."""
         at = self.copy.at
         writes = {} if at is not None and at.offset == snapshot.offset else self._found
-        return Reached.of(self.wiring, snapshot.commit, applied(self._value, writes))
+        return SentUpTo.of(self.wiring, snapshot.commit, applied(self._value, writes))
 
     def _set_by_init(self) -> frozenset[EntryPlace]:
         """Return the entries that ``init`` sets, as it has at each start of the live task, whenever that was.

@@ -11,13 +11,13 @@ from grete.errors import ConfigError
 from grete.ports import JobLogReader
 from grete.replay.audit import steps
 from grete.replay.audit.audited_task import AuditedTask
-from grete.replay.audit.steps import AuditStep, RemadeMessage, Tally, records_between
+from grete.replay.audit.steps import AuditStep, AuditTally, RemadeMessage, records_between
 from grete.state.read.checkpoints.commit_search import at_most
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import Snapshot, id_of_all, snapshots
 
 
-class Course(Protocol):
+class AuditCourse(Protocol):
     """``carried``: what tasks have sent that others have not taken yet. It is noted with the place.
 
     ``lost``: why no step can follow that which has been made, if none can.
@@ -47,17 +47,17 @@ class AlignedCourse:
         self.lost = ""
 
     def begin(self, newest: list[Snapshot]) -> list[Snapshot]:
-        """As of Course."""
+        """As of AuditCourse."""
         return newest
 
     def step(self, base: list[Snapshot], newest: list[Snapshot]) -> tuple[AuditStep, list[Snapshot]] | None:
-        """As of Course."""
+        """As of AuditCourse."""
         goal, caught_up = self._goal(base, newest)
         if [each.offset for each in goal] == [each.offset for each in base]:
             return None
         sent = defaultdict[tuple[int, int], list[RemadeMessage]](list)  # stage, partition → what it reads
         consumers = {stream.topic: stream.consumer for stream in self._job.topology().streams}
-        tally = Tally()
+        tally = AuditTally()
         for stage in stages_in_order(self._job):
             for partition, number in enumerate(range(*self._job.tasks_of(stage.ordinal).indices(len(self._tasks)))):
                 task, before, after = self._tasks[number], base[number], goal[number]

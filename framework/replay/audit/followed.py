@@ -19,7 +19,7 @@ from grete.errors import ConfigError, OffsetOutOfRange
 from grete.execution.job_task import JobTask
 from grete.ports import JobLogReader
 from grete.replay.audit.audited_task import AuditedTask
-from grete.replay.audit.course import AlignedCourse, Course
+from grete.replay.audit.course import AlignedCourse, AuditCourse
 from grete.replay.audit.logical_course import LogicalCourse
 from grete.replay.audit.sample import Sample
 from grete.replay.audit.state_copy import StateCopy, StateReplaced
@@ -71,7 +71,7 @@ class FollowedAudit(Closable):
             self.close()
             raise
         course = LogicalCourse if "deterministic" in job.modes else AlignedCourse
-        self._course: Course = course(job, log, self._tasks)
+        self._course: AuditCourse = course(job, log, self._tasks)
         self._base: list[Snapshot] | None = None
         self._lost: str | None = None  # why it is beginning, if it is
         self._failed_looks = 0

@@ -13,9 +13,9 @@ from grete.ports import JobLogReader
 from grete.protocol.ids import TopicPartition
 from grete.replay.audit import steps
 from grete.replay.audit.audited_task import AuditedTask
-from grete.replay.audit.sent import Reached, not_taken, numbered
+from grete.replay.audit.sent import SentUpTo, not_taken, numbered
 from grete.replay.audit.state_copy import segments_between
-from grete.replay.audit.steps import AuditStep, RemadeMessage, Tally, records_between
+from grete.replay.audit.steps import AuditStep, AuditTally, RemadeMessage, records_between
 from grete.replay.follows import follows
 from grete.state.read.checkpoints.commits import CommittedAt, all_wirings
 from grete.state.read.checkpoints.snapshots import Snapshot, id_of_all, snapshot_at
@@ -32,7 +32,7 @@ class LogicalCourse:
         self.lost = ""
         self._wirings = all_wirings(job)
         self._begun: dict[int, Snapshot] = {}  # by producer id
-        self._reached: dict[int, Reached] = {}
+        self._reached: dict[int, SentUpTo] = {}
         topology = job.topology()
         self._order = [
             number
@@ -77,7 +77,7 @@ class LogicalCourse:
         waiting: dict[int, list[RemadeMessage]] = {number: [] for number in self._order}
         for each in self.carried:
             waiting[self._consumers[TopicPartition(each.topic, each.partition)]].append(each)
-        goal, tally = list(base), Tally()
+        goal, tally = list(base), AuditTally()
         self._reached, caught_up = {}, True
         for number in self._order:
             task, before = self._tasks[number], base[number]

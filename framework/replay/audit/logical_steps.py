@@ -6,7 +6,7 @@ from grete.batch.engine import frames_of, left, processed
 from grete.batch.frames import Frame
 from grete.batch.history_task import HistoryTask
 from grete.batch.logical_order import LogicalOrder
-from grete.batch.passes import LiveTime, Pass
+from grete.batch.passes import HistoryPass, LiveTime
 from grete.batch.record_order import Piece, merged, piece_of_message, pieces_of_rows
 from grete.execution.calls.kept_results import KeptResults, is_kept
 from grete.execution.deterministic.outputs import AT, digest_key, is_of_outputs, logical_time_of
@@ -18,7 +18,7 @@ from grete.ports import LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.frames import decode_columns
 from grete.protocol.ids import TopicPartition
-from grete.replay.audit.sent import Reached, is_watermark, number_of
+from grete.replay.audit.sent import SentUpTo, is_watermark, number_of
 from grete.replay.audit.steps import PlaceLost, RemadeMessage, ValueOf, offsets
 from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.read.recorded_task import recorded_between
@@ -52,7 +52,7 @@ class LogicalSteps:
 
     def run(
         self,
-        made: Pass,
+        made: HistoryPass,
         log: LogReader,
         before: Commit,
         after: Commit,
@@ -67,7 +67,7 @@ class LogicalSteps:
         for piece in merged(pieces, max(2, len(self._channels))):  # watermarks have places within frames
             sent += frames_of(processed(made, piece))
         at = value_of(META, AT)
-        reached = Reached.of(self._wiring, after, value_of)
+        reached = SentUpTo.of(self._wiring, after, value_of)
         made.end(LiveTime(commit=(-1 if at is None else logical_time_of(at), reached.has_told)))
         return sent + frames_of(left(made))
 

@@ -15,7 +15,7 @@ from grete.protocol.ids import TopicPartition
 from grete.replay.audit.steps import RemadeMessage, ValueOf
 
 
-class Reached(NamedTuple):
+class SentUpTo(NamedTuple):
     """Progress of a task at a commit: all that it sends afterwards is later.
 
     ``next_seqs``: by partition of a stream. ``told_t``: the logical time up to which it has told its event time.

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from grete.batch.frames import Frame
 from grete.batch.history_task import HistoryTask
-from grete.batch.passes import Pass
+from grete.batch.passes import HistoryPass
 from grete.errors import FrameworkError
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
@@ -77,7 +77,7 @@ class TaskSteps(Protocol):
 
     def run(
         self,
-        made: Pass,
+        made: HistoryPass,
         log: LogReader,
         before: Commit,
         after: Commit,
@@ -92,7 +92,7 @@ class TaskSteps(Protocol):
         ...
 
 
-class Tally:
+class AuditTally:
     """The results of all tasks' steps, added up."""
 
     def __init__(self) -> None:

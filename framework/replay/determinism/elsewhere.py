@@ -21,7 +21,7 @@ from grete.logs.address import LogAddress, open_reader
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
-from grete.replay.determinism.replay import Found, replay
+from grete.replay.determinism.replay import ReplayResult, replay
 from grete.settings import Settings
 from grete.state.pins.graph_pinning import know_graph
 
@@ -66,7 +66,7 @@ def _kept_rows(path: Path) -> MemoryLog:
     return log
 
 
-def replay_elsewhere(spec: ReplaySpec) -> Found:
+def replay_elsewhere(spec: ReplaySpec) -> ReplayResult:
     """Replay in a process of its own; return what it has shown. Raises ConfigError if it could not."""
     started_as = getattr(sys.modules["__main__"], "__spec__", None)
     if started_as is not None and started_as.name == __spec__.name:  # each such process would start the next one
@@ -88,7 +88,7 @@ def replay_elsewhere(spec: ReplaySpec) -> Found:
             f"the replay from checkpoint {spec.since} in another process ended with exit code {ran.returncode}; what "
             "it has printed is above"
         )
-    return msgspec.json.decode(ran.stdout, type=Found)
+    return msgspec.json.decode(ran.stdout, type=ReplayResult)
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ class Difference(NamedTuple):
     now: MadeOutput | None
 
 
-class Found(NamedTuple):
+class ReplayResult(NamedTuple):
     """The result of a replay. ``halted``: the reason if it did not reach its end.
 
     ``restarts``: later checkpoints with records before and behind them: another replay may begin there.
@@ -54,7 +54,7 @@ class Found(NamedTuple):
     restarts: tuple[int, ...] = ()
 
 
-def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> Found:
+def replay(job: Job, log: LogReader, settings: Settings, since: int = 0) -> ReplayResult:
     """Replay the history of a job, from the commits of its sources at checkpoint ``since`` or the first ones after it.
 
     Raises ConfigError if the log does not hold enough of it.
@@ -221,7 +221,9 @@ def _made(job: Job, wirings: list[TaskWiring], log: LogReader) -> list[MadeOutpu
     return [*streams, *(made_outside(log, topic) for topic in job.external_sinks())]
 
 
-def _compare(job: Job, real: list[MadeOutputs], again: list[MadeOutputs], records: int, halted: str | None) -> Found:
+def _compare(
+    job: Job, real: list[MadeOutputs], again: list[MadeOutputs], records: int, halted: str | None
+) -> ReplayResult:
     """Compare both logs, record by record; the first difference is that of the least logical time."""
     compared = 0
     differences: list[tuple[int, int, Difference]] = []
@@ -239,4 +241,4 @@ def _compare(job: Job, real: list[MadeOutputs], again: list[MadeOutputs], record
                 if found != was and (found is not None or was.t <= reach):
                     differences.append((was.t, place, Difference(partition, name, seq, was, found)))
     difference = min(differences, key=lambda each: each[:2])[2] if differences else None
-    return Found(records, compared, difference, halted)
+    return ReplayResult(records, compared, difference, halted)

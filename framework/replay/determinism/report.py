@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from grete.api.jobs.job import Job
 from grete.api.jobs.versions import FIRST, NEWEST
 from grete.execution.deterministic.determinism_lint import findings
-from grete.replay.determinism.replay import Found
+from grete.replay.determinism.replay import ReplayResult
 from grete.replay.recorded import MadeOutput
 
 
-def is_same(found: Found) -> bool:
+def is_same(found: ReplayResult) -> bool:
     """Tell whether the replay got to its end and made all that the log holds."""
     return (found.difference, found.halted) == (None, None)
 
 
-def report(found: Found, job: Job) -> Iterator[str]:
+def report(found: ReplayResult, job: Job) -> Iterator[str]:
     """Yield lines about why a replay was not the same: the first difference, and the lines of code to look at."""
     if found.halted is not None:
         yield f"the replay stopped: {found.halted}"

@@ -11,7 +11,7 @@ from grete.replay.recorded import MadeOutput, State
 from grete.state.read.live_entries import unexpired_of
 
 
-class Compared(NamedTuple):
+class ComparedOutputs(NamedTuple):
     """The outputs to one partition. ``same`` of ``compared``; ``difference``: the first, as in the log and as now.
 
     ``numbered`` outputs are compared one by one; others are looked for in the log, where other tasks write, too.
@@ -36,7 +36,7 @@ class EntryDifference(NamedTuple):
 
 def compare(
     partition: TopicPartition, before: Sequence[MadeOutput], now: Sequence[MadeOutput], *, numbered: bool
-) -> Compared:
+) -> ComparedOutputs:
     """Compare the outputs to one partition."""
     if not numbered:
         left = Counter(each._replace(seq=-1) for each in before)
@@ -47,11 +47,11 @@ def compare(
                 same += 1
             elif first is None:
                 first = None, each
-        return Compared(partition, numbered, list(now), len(now), same, first)
+        return ComparedOutputs(partition, numbered, list(now), len(now), same, first)
     known = {each.seq: each for each in before}
     pairs = [(known[each.seq], each) for each in now if each.seq in known]
     differing = [pair for pair in pairs if pair[0] != pair[1]]
-    return Compared(
+    return ComparedOutputs(
         partition, numbered, list(now), len(pairs), len(pairs) - len(differing), next(iter(differing), None)
     )
 

@@ -25,7 +25,7 @@ from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.ids import TopicPartition
 from grete.protocol.notes import IdleNote
 from grete.replay.history import HostedTask, MemoryHistory, UntrimmedLog
-from grete.replay.incident.compared import Compared, EntryDifference, compare, compare_state
+from grete.replay.incident.compared import ComparedOutputs, EntryDifference, compare, compare_state
 from grete.replay.incident.file import IncidentFile, PackedRows, StateOf
 from grete.replay.recorded import MadeOutput, State, in_stream, in_topic, unnumbered
 from grete.settings import Settings
@@ -48,7 +48,7 @@ class TaskRun:
     error: Exception | None = None
     read: dict[TopicPartition, int] = field(default_factory=dict)
     checkpoints: int = 0
-    outputs: list[Compared] = field(default_factory=list)
+    outputs: list[ComparedOutputs] = field(default_factory=list)
     uncommitted: list[tuple[TopicPartition, MadeOutput]] = field(default_factory=list)
     states: int | None = None
     differences: list[EntryDifference] = field(default_factory=list)

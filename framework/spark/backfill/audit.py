@@ -10,13 +10,13 @@ from grete.batch.check import check_calls, left_out
 from grete.errors import ConfigError
 from grete.ports import JobLogReader, LogReader
 from grete.protocol.ids import split_producer_id
-from grete.spark.backfill.backfill import Plans, Wanted, accounted, check_starts, histories_of
+from grete.spark.backfill.backfill import BackfillSpec, PlanMaker, accounted, check_starts, histories_of
 from grete.spark.backfill.plans import BackfilledTask, TaskInput
 from grete.spark.backfill.ranges import check_placed, cover
 from grete.spark.backfill.reconciled import HistoryAccount
 from grete.spark.backfill.run.stages import Stages
 from grete.spark.backfill.schema import STATE
-from grete.spark.telling import Telling, Watching
+from grete.spark.spark_progress import ProgressSink, SparkProgress
 from grete.state.pins.pinning import output_counts
 from grete.state.pins.start_pinning import know_starts
 from grete.state.read.checkpoints.commits import all_wirings
@@ -60,9 +60,9 @@ class Audited(NamedTuple):
 
 def audit(
     spark: "SparkSession",
-    wanted: Wanted,
+    wanted: BackfillSpec,
     log: JobLogReader,
-    telling: Telling,
+    telling: ProgressSink,
     *,
     aligned: bool,
     makes_calls: bool = False,
@@ -93,10 +93,10 @@ def audit(
     check_placed(log, job, covered, ends)
     work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
     files = {topic: history.until(covered.resume, topic) for topic, history in histories.items()}
-    plans = Plans(wanted, files, covered, output_counts(job, log), settled)
+    plans = PlanMaker(wanted, files, covered, output_counts(job, log), settled)
     try:
         stages = Stages(spark, job, plans.histories(), work)
-        with Watching(spark, telling):
+        with SparkProgress(spark, telling):
             reports = stages.run(
                 lambda stage: plans.of(
                     stage,
@@ -133,7 +133,7 @@ def _shown(job: Job, rows: "DataFrame") -> Iterator[StateDifference]:
         )
 
 
-def _tell_left_out(job: Job, telling: Telling, *, is_recorded: bool) -> dict[str, str]:
+def _tell_left_out(job: Job, telling: ProgressSink, *, is_recorded: bool) -> dict[str, str]:
     """Say what is not compared, and return it: stage → why. Raises ConfigError: nothing would be."""
     if not is_recorded:
         telling.say(_UNRECORDED)
@@ -147,7 +147,7 @@ def _stage_of(job: Job, read: TaskInput) -> str:
     return job.stages[split_producer_id(read[0])[0]].name
 
 
-def check_whole(log: LogReader, wanted: Wanted, begins: Mapping[TaskInput, int]) -> None:
+def check_whole(log: LogReader, wanted: BackfillSpec, begins: Mapping[TaskInput, int]) -> None:
     """Refuse an audit from a log that no longer has the beginning."""
     for (_, partition), begin in begins.items():
         start = log.bounds(partition)[0]

@@ -35,16 +35,16 @@ from grete.spark.backfill.history_checks import (
     write_covered,
 )
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
-from grete.spark.backfill.ranges import Cover, Ends, Until, check_placed, cover
+from grete.spark.backfill.ranges import BackfillEnd, Ends, InputRanges, check_placed, cover
 from grete.spark.backfill.reconciled import HistoryAccount, reconciled
 from grete.spark.backfill.results import leave_files
 from grete.spark.backfill.run.stages import Stages, has_one_channel
 from grete.spark.backfill.schema import OUTPUT
 from grete.spark.backfill.sources import LOG
-from grete.spark.format.options import Where
-from grete.spark.telling import Telling, Watching
+from grete.spark.format.options import LogSpec
+from grete.spark.spark_progress import ProgressSink, SparkProgress
 from grete.state.pins.pinning import output_counts
-from grete.state.pins.start_pinning import Settled, know_starts
+from grete.state.pins.start_pinning import SettledStarts, know_starts
 from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.write.bulk.bulk_write import begin, commit
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Wanted(NamedTuple):
+class BackfillSpec(NamedTuple):
     """The request of a backfill. ``sources``: external topic → as ``source_of`` reads it, a data frame, or ``kafka``.
 
     ``columns``: topic → column of a history → its name in the source. ``work``: shared by all executors.
@@ -62,7 +62,7 @@ class Wanted(NamedTuple):
 
     job: Job
     reference: str  # how executors find the code
-    where: Where
+    where: LogSpec
     settings: Settings
     sources: "Mapping[str, str | DataFrame]"
     work: str
@@ -76,16 +76,18 @@ class Wanted(NamedTuple):
         return frozenset(topic for topic, source in self.sources.items() if isinstance(source, str) and source == LOG)
 
 
-class Done(NamedTuple):
+class BackfillResult(NamedTuple):
     """The result of a backfill."""
 
     bulk_write: BulkWrite
-    cover: Cover
+    cover: InputRanges
     reports: list[BackfilledTask]
     account: HistoryAccount
 
 
-def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, telling: Telling) -> Done:
+def backfill(
+    spark: "SparkSession", wanted: BackfillSpec, until: BackfillEnd, log: JobLog, telling: ProgressSink
+) -> BackfillResult:
     """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
     histories = histories_of(spark, wanted)
     settled = know_starts(wanted.job, log)
@@ -99,10 +101,10 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
         telling.say(remark)
     work = f"{wanted.work}/{bulk_write.bulk_write_id}"
     files = {topic: history.until(covered.resume, topic) for topic, history in histories.items()}
-    plans = Plans(wanted, files, covered, output_counts(wanted.job, log), settled)
+    plans = PlanMaker(wanted, files, covered, output_counts(wanted.job, log), settled)
     try:
         stages = Stages(spark, wanted.job, plans.histories(), work)
-        with Watching(spark, telling):
+        with SparkProgress(spark, telling):
             reports = stages.run(
                 lambda stage: plans.of(stage, bulk_write.checkpoint_id, bulk_write=bulk_write),
                 lambda name: telling.say(f"stage {name} …"),
@@ -122,16 +124,16 @@ def backfill(spark: "SparkSession", wanted: Wanted, until: Until, log: JobLog, t
         _publish(wanted, bulk_write, changelog_positions, reports, telling)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return Done(bulk_write, covered, reports, account)
+    return BackfillResult(bulk_write, covered, reports, account)
 
 
 def accounted(
     log: LogReader,
-    wanted: Wanted,
+    wanted: BackfillSpec,
     reports: Sequence[BackfilledTask],
     histories: Mapping[str, TopicHistory],
-    covered: Cover,
-    settled: Settled,
+    covered: InputRanges,
+    settled: SettledStarts,
 ) -> HistoryAccount:
     """Check what the tasks have taken, and return the account. Raises ConfigError, Halted."""
     check_reports(log, wanted.job, reports, covered.begins, wanted.accepted)
@@ -145,8 +147,8 @@ def _last_commits(log: JobLog, job: Job) -> list[tuple[TaskWiring, Commit | None
 
 
 def _covered(
-    log: JobLog, wanted: Wanted, tasks: Sequence[tuple[TaskWiring, Commit | None]], ends: Ends, until: Until
-) -> Cover:
+    log: JobLog, wanted: BackfillSpec, tasks: Sequence[tuple[TaskWiring, Commit | None]], ends: Ends, until: BackfillEnd
+) -> InputRanges:
     """Decide how far the history goes, for tasks with their last commits. Raises ConfigError: it does not fit."""
     covered = cover(log, tasks, ends, until)
     check_placed(log, wanted.job, covered, ends)
@@ -155,11 +157,11 @@ def _covered(
 
 
 def _publish(
-    wanted: Wanted,
+    wanted: BackfillSpec,
     bulk_write: BulkWrite,
     changelog_positions: list[ChangelogPosition],
     reports: list[BackfilledTask],
-    telling: Telling,
+    telling: ProgressSink,
 ) -> None:
     """Leave the tasks' files where workers look; a failure here does not harm the bulk write."""
     job_directory = JobDirectory(wanted.where.directory)
@@ -170,7 +172,7 @@ def _publish(
             leave_files(job_directory, name, stores, changelog_positions[number], report.built, report.files, telling)
 
 
-def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
+def outputs_of(stages: Stages, wanted: BackfillSpec) -> Iterator[ExternalRecord]:
     """Yield the outputs of the tasks to the outside, task by task, in their order. Raises ConfigError: too much."""
     topology, size = stages.job.topology(), 0
     writing = [stage for stage in stages.job.live if writes_outside(stage, topology)]
@@ -188,14 +190,14 @@ def outputs_of(stages: Stages, wanted: Wanted) -> Iterator[ExternalRecord]:
         yield ExternalRecord(TopicPartition(row["topic"], row["partition"]), key, value, row["timestamp"], headers)
 
 
-class Plans(NamedTuple):
+class PlanMaker(NamedTuple):
     """Makes the plans of the stages."""
 
-    wanted: Wanted
+    wanted: BackfillSpec
     files: dict[str, TopicHistory]  # by topic
-    covered: Cover
+    covered: InputRanges
     outside: dict[str, int]
-    settled: Settled
+    settled: SettledStarts
 
     def of(
         self,
@@ -246,7 +248,7 @@ class Plans(NamedTuple):
         }
 
 
-def histories_of(spark: "SparkSession", wanted: Wanted) -> dict[str, TopicHistory]:
+def histories_of(spark: "SparkSession", wanted: BackfillSpec) -> dict[str, TopicHistory]:
     """Return the history of each topic that does not come from the log. Raises ConfigError."""
     topology = wanted.job.topology()
     whole = {topic: count for counts in topology.broadcast.values() for topic, count in counts.items()}
@@ -259,7 +261,7 @@ def histories_of(spark: "SparkSession", wanted: Wanted) -> dict[str, TopicHistor
     }
 
 
-def check_starts(job: Job, settled: Settled, histories: Mapping[str, TopicHistory]) -> None:
+def check_starts(job: Job, settled: SettledStarts, histories: Mapping[str, TopicHistory]) -> None:
     """Refuse files that come before the topic where the job begins behind what it held. Raises ConfigError."""
     for stage, topic in sorted(settled.latest):
         if topic in histories and histories[topic].ends is None:

@@ -10,7 +10,7 @@ from grete.protocol.ids import TopicPartition
 EXAMPLES_MAX = 3  # of each kind: enough to find the file
 
 
-class Hole(msgspec.Struct, frozen=True):
+class OffsetHole(msgspec.Struct, frozen=True):
     """Offsets that are in no file: begin <= offset < end."""
 
     begin: int
@@ -46,7 +46,7 @@ class FileRows(msgspec.Struct):
     twice: int = 0
     files: dict[str, FileRange] = {}
     next_offset: int | None = None
-    holes: list[Hole] = []
+    holes: list[OffsetHole] = []
 
     @property
     def source(self) -> TopicPartition:
@@ -87,7 +87,7 @@ class FileRows(msgspec.Struct):
         for index in range(count):
             offset, expected = piece.batch.offset_at(index), self.next_offset or 0
             if offset > expected:
-                self.holes.append(Hole(expected, offset))
+                self.holes.append(OffsetHole(expected, offset))
             self.next_offset = max(expected, offset + 1)
 
 

@@ -22,9 +22,9 @@ from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
-from grete.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, Hole, by_partition
+from grete.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, OffsetHole, by_partition
 from grete.spark.backfill.plans import BackfilledTask, TaskInput
-from grete.spark.backfill.ranges import Cover, Ends
+from grete.spark.backfill.ranges import Ends, InputRanges
 
 SECONDS = (1_000_000_000, 4_200_000_000)  # of the years 2001 to 2103; as ms they are days of 1970
 DAY_MS = 24 * 3_600_000  # clocks of producers may be ahead, by no more than that
@@ -126,7 +126,7 @@ def _check_holes(log: LogReader, taken: Iterable[FileRows]) -> None:
             )
 
 
-def _is_empty(log: LogReader, partition: TopicPartition, hole: Hole, bounds: tuple[int, int]) -> bool:
+def _is_empty(log: LogReader, partition: TopicPartition, hole: OffsetHole, bounds: tuple[int, int]) -> bool:
     """Tell whether the log, which still has these offsets, has no record there: marks of transactions take some."""
     start, end = bounds
     return start <= hole.begin and hole.end <= end and not any(True for _ in rows(log, partition, hole.begin, hole.end))
@@ -154,7 +154,7 @@ def _check_overlap(log: LogReader, job: Job, taken: Iterable[FileRows], begins: 
             )
 
 
-class Covered(msgspec.Struct, frozen=True):
+class HistoryCounts(msgspec.Struct, frozen=True):
     """The number of records in the history of each partition of a job: rows of files, and offsets of the log.
 
     ``resume``: where the job goes on in those whose files have no offsets; what it takes from there on is history, too.
@@ -165,19 +165,19 @@ class Covered(msgspec.Struct, frozen=True):
     resume: dict[str, int] = {}
 
 
-def covered_by(job: Job, taken: Iterable[FileRows], cover: Cover, ends: Ends) -> Covered:
+def covered_by(job: Job, taken: Iterable[FileRows], cover: InputRanges, ends: Ends) -> HistoryCounts:
     """Return the number of records of a history."""
     found: Counter[TopicPartition] = Counter({source: each.records for source, each in by_partition(taken).items()})
     found.update({partition: tail.end - tail.begin for (_, partition), tail in cover.tails.items()})
     plain = {each: offset for each, offset in cover.resume.items() if ends.get(each.topic, {}) is None}
     counts, resume = ({str(place): number for place, number in sorted(each.items())} for each in (found, plain))
-    return Covered(job.name, counts, resume)
+    return HistoryCounts(job.name, counts, resume)
 
 
-def read_covered(path: Path) -> Covered | None:
+def read_covered(path: Path) -> HistoryCounts | None:
     """Return the remains of the last backfill, None if there are none. Raises ConfigError: the file is damaged."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Covered)
+        return msgspec.json.decode(path.read_bytes(), type=HistoryCounts)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
@@ -186,14 +186,14 @@ def read_covered(path: Path) -> Covered | None:
         ) from error
 
 
-def write_covered(path: Path, covered: Covered) -> None:
+def write_covered(path: Path, covered: HistoryCounts) -> None:
     """Leave it for the next backfill."""
     scratch = path.with_suffix(".new")
     scratch.write_bytes(msgspec.json.encode(covered))
     scratch.replace(path)
 
 
-def check_fewer(before: Covered | None, now: Covered, accepted: Accepted) -> None:
+def check_fewer(before: HistoryCounts | None, now: HistoryCounts, accepted: Accepted) -> None:
     """Raise ConfigError if a partition's history is shorter than what the state was made of that it replaces."""
     if before is None or before.job != now.job or Accept.FEWER in accepted.kinds:
         return

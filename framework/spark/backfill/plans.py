@@ -8,13 +8,13 @@ import msgspec
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.spark.backfill.file_rows import FileRows
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from grete.state.read.checkpoints.snapshots import Snapshot
-from grete.state.write.bulk.bulk_write_attempt import BulkWrite, Written
+from grete.state.write.bulk.bulk_write_attempt import AttemptData, BulkWrite
 from grete.stores.rocksdb.sst_snapshot import SstFile
 
 
-class Tail(NamedTuple):
+class LogTail(NamedTuple):
     """The part of an external input that is read from the log, after the files: begin <= offset < end."""
 
     begin: int
@@ -35,8 +35,8 @@ class StagePlan(NamedTuple):
     outputs: bool  # wanted: to topics, and in the outbox
     bulk_write: BulkWrite | None  # writes the state to the changelogs
     snapshots: tuple[Snapshot, ...] | None  # compares the state with these, of the stage's tasks
-    where: Where
-    tails: dict[TaskInput, Tail]
+    where: LogSpec
+    tails: dict[TaskInput, LogTail]
     files: frozenset[str]  # topics whose history comes from files; their tails follow it
     from_rows: bool  # batches are rows of the one external input; else pieces
     placed: frozenset[str] = frozenset()  # topics whose files have the offsets of the log
@@ -61,7 +61,7 @@ class BackfilledTask(msgspec.Struct):
     letters: int  # dead letters, of these
     failed: int = 0  # records, timers and windows that were dropped by errors="drop"
     keys: int = 0  # of the state
-    written: Written | None = None  # the attempt that wrote it to the changelog
+    written: AttemptData | None = None  # the attempt that wrote it to the changelog
     built: str = ""  # where that attempt left the same as files
     files: list[SstFile] = []
     taken: list[FileRows] = []  # from files, of each external partition

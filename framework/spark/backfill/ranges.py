@@ -11,27 +11,27 @@ from grete.logs.open_transactions import refuse_open, told_all
 from grete.ports import JobLogReader, LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
-from grete.spark.backfill.plans import Tail, TaskInput
+from grete.spark.backfill.plans import LogTail, TaskInput
 from grete.state.read.checkpoints.commits import all_wirings
 
 NOW = "now"
 
 
-class Until(NamedTuple):
+class BackfillEnd(NamedTuple):
     """The value of ``--until``: now, offsets by partition, or neither: the job's last commit, or the history's end."""
 
     now: bool
     offsets: Mapping[TopicPartition, int]
 
 
-class Cover(NamedTuple):
+class InputRanges(NamedTuple):
     """The range of external inputs that each task reads, and the offset where the live job starts, by partition.
 
     ``begins``, ``ends``: the records of the log that belong to the job, whether they are read from it or from an
     archive. Tasks may be at different offsets of a partition only in an audit; then ``resume`` has the highest.
     """
 
-    tails: dict[TaskInput, Tail]
+    tails: dict[TaskInput, LogTail]
     begins: dict[TaskInput, int]
     ends: dict[TaskInput, int]
     resume: dict[TopicPartition, int]
@@ -41,10 +41,10 @@ class Cover(NamedTuple):
 Ends = Mapping[str, Mapping[int, int] | None]  # external topic from files → where they end; None: they have no offsets
 
 
-def parse_until(text: str | None, job: Job) -> Until:
+def parse_until(text: str | None, job: Job) -> BackfillEnd:
     """Return the ends that ``now`` or ``[TOPIC:]PARTITION=OFFSET,…`` names. Raises ConfigError."""
     if text is None or text == NOW:
-        return Until(text == NOW, {})
+        return BackfillEnd(text == NOW, {})
     known = [partition for wiring in all_wirings(job) for partition in wiring.external]
     topics = sorted({partition.topic for partition in known})
     offsets = {}
@@ -60,18 +60,18 @@ def parse_until(text: str | None, job: Job) -> Until:
     missing = [str(partition) for partition in known if partition not in offsets]
     if missing:
         raise ConfigError(f"--until {text}: says nothing of {', '.join(missing[:5])}: name every partition")
-    return Until(now=False, offsets=offsets)
+    return BackfillEnd(now=False, offsets=offsets)
 
 
 def cover(
-    log: LogReader, tasks: Sequence[tuple[TaskWiring, Commit | None]], ends: Ends, until: Until | None = None
-) -> Cover:
+    log: LogReader, tasks: Sequence[tuple[TaskWiring, Commit | None]], ends: Ends, until: BackfillEnd | None = None
+) -> InputRanges:
     """Decide where each external partition is cut; ``tasks``: with their last commits, after they were claimed.
 
     ``until`` None: each task at its own commit, for an audit. Raises ConfigError: a gap between files and log, an
     offset that is not there, or one that the job has passed.
     """
-    found = Cover({}, {}, {}, {}, [])
+    found = InputRanges({}, {}, {}, {}, [])
     for wiring, last in tasks:
         positions = {TopicPartition(e.topic, e.partition): e.offset for e in (() if last is None else last.external)}
         for partition in wiring.external:
@@ -89,7 +89,7 @@ def cover(
             _check(partition, resume, begin, (start, end), position)
             found.begins[reader], found.ends[reader] = first, resume
             if begin < resume:
-                found.tails[reader] = Tail(begin, resume)
+                found.tails[reader] = LogTail(begin, resume)
             if not archived and start > first and partition not in found.resume:
                 found.remarks.append(
                     f"{partition} starts at offset {start:,}: the records before it are not in the log any more"
@@ -115,7 +115,7 @@ def cover(
 
 def _resume(
     partition: TopicPartition,
-    until: Until | None,
+    until: BackfillEnd | None,
     position: int | None,
     begin: int,
     bounds: tuple[int, int],
@@ -155,7 +155,7 @@ def _check(partition: TopicPartition, resume: int, begin: int, bounds: tuple[int
         )
 
 
-def check_placed(log: JobLogReader, job: Job, covered: Cover, ends: Ends) -> None:
+def check_placed(log: JobLogReader, job: Job, covered: InputRanges, ends: Ends) -> None:
     """Raise ConfigError for history from before a rescale: records are in the former partitions of their keys."""
     for partition, placed in placed_from(log, job).items():
         archived = ends.get(partition.topic) is not None

@@ -9,7 +9,7 @@ from grete.halts import HaltCode
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.file_rows import FileRange, FileRows
 from grete.spark.backfill.history import TopicHistory
-from grete.spark.backfill.ranges import Cover
+from grete.spark.backfill.ranges import InputRanges
 
 
 class InputAccount(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class HistoryAccount(msgspec.Struct, frozen=True):
 def reconciled(
     taken: Mapping[TopicPartition, FileRows],
     histories: Mapping[str, TopicHistory],
-    covered: Cover,
+    covered: InputRanges,
     begun: Collection[str],
 ) -> HistoryAccount:
     """Return the account; ``taken``: from files; ``begun``: topics whose history begins at a time (``start=``).

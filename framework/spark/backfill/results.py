@@ -18,12 +18,12 @@ from grete.protocol.changelog_position import ChangelogPosition
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.run.batch_task import StateRow
 from grete.spark.backfill.schema import STATE, batch
-from grete.spark.telling import Telling
+from grete.spark.spark_progress import ProgressSink
 from grete.state.read.checkpoints.snapshots import Entries, Snapshot, contents, segments
 from grete.state.read.live_entries import event_time_of
 from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite
 from grete.stores.overlay.expiring_store import horizon
-from grete.stores.rocksdb.sst_snapshot import Builder, SstFile, publish
+from grete.stores.rocksdb.sst_snapshot import SstBuilder, SstFile, publish
 
 _Difference = tuple[int, bytes, bytes | None, bytes | None]  # store id, key, found, expected
 
@@ -64,7 +64,7 @@ def write(
     stores, task = sorted(store_names(job.stages[plan.stage])), job.tasks_of(plan.stage).start + partition
     if plan.built:
         report.built = f"{plan.built}/{task}-{number}"
-    builder = Builder(Path(report.built)) if report.built else None
+    builder = SstBuilder(Path(report.built)) if report.built else None
     log = plan.where.open_to_write()
     try:
         attempt = Attempt(log, bulk_write, task, number, stores)
@@ -86,7 +86,7 @@ def leave_files(
     changelog_position: ChangelogPosition,
     built: str,
     files: Sequence[SstFile],
-    telling: Telling,
+    telling: ProgressSink,
 ) -> None:
     """Put the files that an attempt has built where the task's worker looks; a failure here does not harm its commit.
 

@@ -23,20 +23,20 @@ _ORDER = ("_time", "_number")  # columns of rows on disk
 _SPILLED_BYTES = 256 << 10  # of a batch on disk: one of each run is in memory
 
 
-class Run(NamedTuple):
+class OrderedRows(NamedTuple):
     """Rows in order: their times, not below that of the row before, and the numbers of their blocks."""
 
     rows: Any
     times: Any
     blocks: Any
 
-    def cut(self, begin: int, end: int) -> "Run":
+    def cut(self, begin: int, end: int) -> "OrderedRows":
         """Return the rows from ``begin`` up to ``end``."""
-        return Run(self.rows.slice(begin, end - begin), self.times[begin:end], self.blocks[begin:end])
+        return OrderedRows(self.rows.slice(begin, end - begin), self.times[begin:end], self.blocks[begin:end])
 
 
 Head = tuple[
-    int, BlockPlace, int, Run, Iterator[Run]
+    int, BlockPlace, int, OrderedRows, Iterator[OrderedRows]
 ]  # time and place of the next run of a source, a number, the others
 
 
@@ -53,7 +53,7 @@ class TimeOrder:
 
     def merged(self, blocks: Iterable[tuple[BlockPlace, Any, Any]]) -> Iterator[Any]:
         """Yield the rows; ``blocks``: place, rows in the order of time, their times."""
-        held: list[Run] = []
+        held: list[OrderedRows] = []
         size = rest = 0
         with self._files:
             self._push(self._runs(blocks))
@@ -81,18 +81,18 @@ class TimeOrder:
                     continue
                 held, size, rest = [], 0, 0
 
-    def _runs(self, blocks: Iterable[tuple[BlockPlace, Any, Any]]) -> Iterator[Run]:
+    def _runs(self, blocks: Iterable[tuple[BlockPlace, Any, Any]]) -> Iterator[OrderedRows]:
         for place, rows, times in blocks:
             self._places.append(place)
-            yield Run(rows, times, np.full(len(times), len(self._places) - 1, np.int32))
+            yield OrderedRows(rows, times, np.full(len(times), len(self._places) - 1, np.int32))
 
-    def _push(self, source: Iterator[Run]) -> None:
+    def _push(self, source: Iterator[OrderedRows]) -> None:
         """Take the next run of a source."""
         if (run := next(source, None)) is not None:
             self._count += 1  # no two runs are compared
             heappush(self._heads, (int(run.times[0]), self._places[run.blocks[0]], self._count, run, source))
 
-    def _before(self, run: Run, following: Head | None) -> int:
+    def _before(self, run: OrderedRows, following: Head | None) -> int:
         """Return the number of rows of a run before all that is still to come."""
         if following is None:
             return len(run.times)
@@ -103,7 +103,7 @@ class TimeOrder:
         numbers, counts = np.unique(run.blocks[begin:end], return_counts=True)
         return int(begin) + sum(int(c) for n, c in zip(numbers, counts, strict=True) if self._places[n] <= place)
 
-    def _sorted(self, held: Sequence[Run]) -> Run:
+    def _sorted(self, held: Sequence[OrderedRows]) -> OrderedRows:
         if len(held) == 1:
             return held[0]
         times, blocks = np.concatenate([run.times for run in held]), np.concatenate([run.blocks for run in held])
@@ -112,9 +112,9 @@ class TimeOrder:
         ranks[sorted(range(len(numbers)), key=lambda index: self._places[numbers[index]])] = np.arange(len(numbers))
         order = np.lexsort((ranks[found], times))
         rows = pa.Table.from_batches([run.rows for run in held]).combine_chunks().to_batches()[0]
-        return Run(rows.take(pa.array(order)), times[order], blocks[order])
+        return OrderedRows(rows.take(pa.array(order)), times[order], blocks[order])
 
-    def _spilled(self, run: Run) -> Iterator[Run]:
+    def _spilled(self, run: OrderedRows) -> Iterator[OrderedRows]:
         """Write a run to disk; return what reads it again."""
         folder = self._files.enter_context(TemporaryDirectory(prefix="grete-order-", dir=_scratch()))
         path = str(Path(folder) / "rows")
@@ -126,10 +126,10 @@ class TimeOrder:
                 writer.write_batch(rows.slice(begin, step))
         return self._read(path)
 
-    def _read(self, path: str) -> Iterator[Run]:
+    def _read(self, path: str) -> Iterator[OrderedRows]:
         for rows in pa.ipc.open_stream(self._files.enter_context(pa.OSFile(path, "rb"))):
             times, blocks = (rows.column(name).to_numpy() for name in _ORDER)
-            yield Run(rows.drop_columns(list(_ORDER)), times, blocks)
+            yield OrderedRows(rows.drop_columns(list(_ORDER)), times, blocks)
 
 
 def _scratch() -> str | None:

@@ -30,9 +30,9 @@ from grete.spark.export.manifest import (
     write_manifest,
 )
 from grete.spark.format.change_rows import StoreColumns, change_rows
-from grete.spark.format.changes import BEGINNING, Position, decode_position, position_at, ranges
+from grete.spark.format.changes import BEGINNING, ChangePoint, decode_position, position_at, ranges
 from grete.spark.format.columns import column
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from grete.spark.format.reader import StatePlan, state
 from grete.state.read.checkpoints.snapshots import snapshots_at
 
@@ -51,7 +51,7 @@ class Exported(NamedTuple):
 def export(
     log: JobLogReader,
     job: Job,
-    where: Where,
+    where: LogSpec,
     directory: Path,
     stores: list[tuple[StageGraph, Store[Any, Any]]],
     checkpoint_id: int | None,
@@ -91,11 +91,11 @@ class _Store:
         self,
         log: JobLogReader,
         job: Job,
-        where: Where,
+        where: LogSpec,
         directory: Path,
         stage: StageGraph,
         store: Store[Any, Any],
-        end: Position,
+        end: ChangePoint,
     ) -> None:
         self._log, self._job, self._where, self._directory = log, job, where, directory
         self._stage, self._end = stage, end
@@ -119,7 +119,7 @@ class _Store:
             files = self._full()
         return ExportStore(self._stage.name, self._columns.name, columns, self._end.encode(), tuple(files))
 
-    def _changes(self, start: Position) -> list[ExportFile]:
+    def _changes(self, start: ChangePoint) -> list[ExportFile]:
         if start.places.keys() != self._end.places.keys():
             raise _NoChangesError("the job was rescaled, and keys have other partitions")
         found = []

@@ -22,7 +22,7 @@ from grete.spark.format.change_rows import StoreColumns, change_rows
 from grete.spark.format.changes import (
     BEGINNING,
     ChangelogRange,
-    Position,
+    ChangePoint,
     decode_position,
     earliest,
     later,
@@ -60,7 +60,7 @@ class ChangeStreamReader(FollowingReader):
         super().__init__(options)
         self._start = _starting(options.own.get("startingcheckpoint", _SNAPSHOT))
         self._limit = batch_limit(options, "maxCheckpointsPerBatch")
-        self._target: Position | None = None  # of a query that reads what is available now
+        self._target: ChangePoint | None = None  # of a query that reads what is available now
 
     def initialOffset(self) -> StoredOffset:  # noqa: N802  # Spark's name
         """Return the offset at which a new query begins. Raises ConfigError: no such checkpoint."""
@@ -140,7 +140,7 @@ class ChangeStreamReader(FollowingReader):
             )
         return stage, self.options.is_aligned(log)
 
-    def _newest(self, log: JobLogReader) -> Position:
+    def _newest(self, log: JobLogReader) -> ChangePoint:
         stage, aligned = self._stage(log)
         return position_at(log, self.options.job, stage, None, aligned=aligned)
 

@@ -35,7 +35,7 @@ class CommitPlace(NamedTuple):
 NOTHING = CommitPlace(-1, -1)
 
 
-class Position(NamedTuple):
+class ChangePoint(NamedTuple):
     """A checkpoint of the job, and each task of a stage at it; a task that is missing is at its beginning."""
 
     checkpoint_id: int
@@ -51,14 +51,14 @@ class Position(NamedTuple):
         return {"format": 1, "checkpoint_id": self.checkpoint_id, "tasks": tasks}
 
 
-BEGINNING = Position(-1, {})
+BEGINNING = ChangePoint(-1, {})
 
 
-def decode_position(stored: Mapping[str, Any]) -> Position:
-    """Return the position that ``Position.encode`` gave. Raises ConfigError: of a newer build."""
+def decode_position(stored: Mapping[str, Any]) -> ChangePoint:
+    """Return the position that ``ChangePoint.encode`` gave. Raises ConfigError: of a newer build."""
     if stored.get("format") != 1:
         raise ConfigError(f"a position of format {stored.get('format')}, this build reads 1: upgrade before reading")
-    return Position(
+    return ChangePoint(
         stored["checkpoint_id"], {int(number): CommitPlace(**place) for number, place in stored["tasks"].items()}
     )
 
@@ -90,7 +90,9 @@ def wirings_of(job: Job, stage: StageGraph) -> list[TaskWiring]:
     return all_wirings(job)[job.tasks_of(stage.ordinal)]
 
 
-def position_at(log: LogReader, job: Job, stage: StageGraph, checkpoint_id: int | None, *, aligned: bool) -> Position:
+def position_at(
+    log: LogReader, job: Job, stage: StageGraph, checkpoint_id: int | None, *, aligned: bool
+) -> ChangePoint:
     """Return the position of a checkpoint; None: the newest that all tasks have, BEGINNING while there is none.
 
     Raises ConfigError as ``snapshots.snapshots`` does.
@@ -101,10 +103,10 @@ def position_at(log: LogReader, job: Job, stage: StageGraph, checkpoint_id: int 
     found = snapshots(log, job, checkpoint_id, aligned=aligned)
     own = found[job.tasks_of(stage.ordinal)]
     places = {number: CommitPlace(each.commit.checkpoint_id, each.offset) for number, each in enumerate(own)}
-    return Position(id_of_all(found) if checkpoint_id is None else checkpoint_id, places)
+    return ChangePoint(id_of_all(found) if checkpoint_id is None else checkpoint_id, places)
 
 
-def earliest(log: LogReader, job: Job, stage: StageGraph, *, aligned: bool) -> Position:
+def earliest(log: LogReader, job: Job, stage: StageGraph, *, aligned: bool) -> ChangePoint:
     """Return the first position behind which the changelogs hold all commits."""
     log = SearchedLog.of(log)
     wirings = wirings_of(job, stage)
@@ -117,8 +119,8 @@ def earliest(log: LogReader, job: Job, stage: StageGraph, *, aligned: bool) -> P
 
 
 def later(
-    log: LogReader, job: Job, stage: StageGraph, start: Position, newest: Position, count: int, *, aligned: bool
-) -> Position:
+    log: LogReader, job: Job, stage: StageGraph, start: ChangePoint, newest: ChangePoint, count: int, *, aligned: bool
+) -> ChangePoint:
     """Return the position ``count`` checkpoints behind ``start``, ``newest`` if that is nearer."""
     log = SearchedLog.of(log)
     found = start
@@ -126,7 +128,7 @@ def later(
         if found.checkpoint_id >= newest.checkpoint_id:
             return newest
         found = _next(log, job, stage, found.checkpoint_id, newest, aligned=aligned)
-    return Position(
+    return ChangePoint(
         found.checkpoint_id, {n: max(place, start.place(n), key=_offset) for n, place in found.places.items()}
     )
 
@@ -135,7 +137,9 @@ def _offset(place: CommitPlace) -> int:
     return place.offset
 
 
-def _next(log: LogReader, job: Job, stage: StageGraph, after: int, newest: Position, *, aligned: bool) -> Position:
+def _next(
+    log: LogReader, job: Job, stage: StageGraph, after: int, newest: ChangePoint, *, aligned: bool
+) -> ChangePoint:
     """Return the first position whose checkpoint, committed by a task of the stage, is above ``after``."""
     while True:
         found = [first_from(log, wiring, after + 1) for wiring in wirings_of(job, stage)]
@@ -152,7 +156,7 @@ def _next(log: LogReader, job: Job, stage: StageGraph, after: int, newest: Posit
 
 
 def ranges(
-    log: LogReader, job: Job, stage: StageGraph, start: Position, end: Position
+    log: LogReader, job: Job, stage: StageGraph, start: ChangePoint, end: ChangePoint
 ) -> list[tuple[int, ChangelogRange]]:
     """Return (partition, range) of all that was committed from ``start`` to ``end``; a long one is cut at commits.
 

@@ -17,7 +17,7 @@ _NONE = pa.array([], pa.large_binary())
 _TIDY_ROWS = 1 << 20  # at least this many before overwritten values are dropped
 
 
-class Newest:
+class NewestEntries:
     """The entries of one store. ``numbers``: of the segments that wrote them, in the order they were fed."""
 
     def __init__(self, store: int) -> None:

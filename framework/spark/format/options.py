@@ -21,7 +21,7 @@ _GROUP = "grete-spark"
 _COMMON = {"job", "log", "directory", "kafkaconfig"}
 
 
-class Where(NamedTuple):
+class LogSpec(NamedTuple):
     """The address of a job's log: all that an executor needs to open it. Every host must have the options' file."""
 
     url: str
@@ -49,17 +49,17 @@ class Where(NamedTuple):
         return open_address(LogAddress(self.url, config), Path(self.file), group=_GROUP, create=create)
 
 
-def where_of(directory: Path, address: LogAddress) -> Where:
+def where_of(directory: Path, address: LogAddress) -> LogSpec:
     """Return the place of a job's log, with paths that executors understand."""
     config = "" if address.config is None else str(address.config.absolute())
-    return Where(address.url, config, str((directory / "log.db").absolute()))
+    return LogSpec(address.url, config, str((directory / "log.db").absolute()))
 
 
 class Options(NamedTuple):
     """The options of all formats: the job and its log."""
 
     job: Job
-    where: Where
+    where: LogSpec
     own: dict[str, str]  # those of one format
 
     def is_aligned(self, log: JobLogReader) -> bool:
@@ -84,7 +84,7 @@ def read_options(options: Mapping[str, str], form: str, known: set[str]) -> Opti
     job = load_job(own["job"])
     url, config = own.get("log", EMBEDDED), own.get("kafkaconfig", "")
     directory = Path(own.get("directory") or Path(".grete") / job.name).absolute()
-    where = Where(url, config and str(Path(config).absolute()), str(directory / "log.db"))
+    where = LogSpec(url, config and str(Path(config).absolute()), str(directory / "log.db"))
     return Options(job, where, own)
 
 

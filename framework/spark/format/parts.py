@@ -9,7 +9,7 @@ from grete.errors import TransientError
 from grete.logs.partition_reader import READABLE_S_MAX
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 
 _WAIT_S = 0.05  # between two looks at a broker that shows less than another one did
 
@@ -17,7 +17,7 @@ _WAIT_S = 0.05  # between two looks at a broker that shows less than another one
 class Part(InputPartition):
     """The input of one Spark task."""
 
-    def __init__(self, where: Where, number: int, what: Any) -> None:
+    def __init__(self, where: LogSpec, number: int, what: Any) -> None:
         super().__init__(number)
         self.where = where
         self.what = what

@@ -22,8 +22,8 @@ from grete.protocol.errors import DecodeError
 from grete.protocol.frames import decode_columns
 from grete.protocol.ids import RollbackEntry, TopicPartition, producer_id
 from grete.spark.format.columns import Column
-from grete.spark.format.latest_values import Newest
-from grete.spark.format.options import Where
+from grete.spark.format.latest_values import NewestEntries
+from grete.spark.format.options import LogSpec
 from grete.state.read.checkpoints.commits import all_wirings, ends_of, last_commit
 from grete.state.read.checkpoints.snapshots import Snapshot, commits, segments
 from grete.state.read.live_entries import event_time_of
@@ -43,13 +43,13 @@ class StatePlan(NamedTuple):
     expires: bool  # each value begins with its expiry
 
 
-def state(where: Where, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+def state(where: LogSpec, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
     """Yield the entries of one store of one task: key, value, store, partition, checkpoint, and who wrote it where."""
     log = where.open()
     try:
         written: list[tuple[int, int, int]] = []  # (checkpoint, generation, offset) of each commit
         parts = _noting(segments(log, snapshot), written)
-        newest = Newest(plan.store)
+        newest = NewestEntries(plan.store)
         newest.feed(parts)
         keys, values, numbers = newest.columns()
         if plan.expires:
@@ -77,7 +77,7 @@ def state(where: Where, plan: StatePlan, snapshot: Snapshot) -> Iterator[pa.Reco
 
 
 def _event_time(log: LogReader, snapshot: Snapshot) -> int:
-    own = Newest(META)
+    own = NewestEntries(META)
     own.feed(segments(log, snapshot))
     keys, values, _ = own.columns()
     at = pc.index(keys, pa.scalar(STREAM_TIME, pa.large_binary())).as_py()
@@ -133,7 +133,7 @@ _COMMITS = pa.schema(
 )
 
 
-def commits_of(where: Where, stage: str, wiring: TaskWiring) -> Iterator[pa.RecordBatch]:
+def commits_of(where: LogSpec, stage: str, wiring: TaskWiring) -> Iterator[pa.RecordBatch]:
     """Yield the valid commits of one task, oldest first."""
     log = where.open()
     try:
@@ -197,7 +197,7 @@ def producers_of(log: LogReader, job: Job, stream: Stream) -> dict[int, Producer
     return found
 
 
-def stream(where: Where, plan: StreamPlan, partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+def stream(where: LogSpec, plan: StreamPlan, partition: TopicPartition) -> Iterator[pa.RecordBatch]:
     """Yield the committed records of one partition, a batch a frame: no rolled-back ones (R3), none twice (K1)."""
     log = where.open()
     try:

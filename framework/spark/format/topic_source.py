@@ -24,7 +24,7 @@ from grete.ports import JobLogReader, LogRow
 from grete.protocol.ids import TopicPartition
 from grete.spark.format.columns import Column, column
 from grete.spark.format.following import FollowingReader, OnDriver, StoredOffset
-from grete.spark.format.options import Options, Where, batch_limit, read_options, starting_offsets
+from grete.spark.format.options import LogSpec, Options, batch_limit, read_options, starting_offsets
 from grete.spark.format.parts import Part, wait_for_end
 from grete.state.read.shown import external_topics
 
@@ -209,7 +209,7 @@ def _limited(start: dict[int, int], end: dict[int, int], count: int) -> dict[int
     return found
 
 
-def _parts(where: Where, topic: Topic[Any, Any], start: dict[int, int], end: dict[int, int]) -> list[Part]:
+def _parts(where: LogSpec, topic: Topic[Any, Any], start: dict[int, int], end: dict[int, int]) -> list[Part]:
     """Return a part for each partition with records between; one that came meanwhile begins with its first."""
     key, value = column("key", topic.key), column("value", topic.value)
     return [
@@ -231,7 +231,7 @@ def _trimmed(partition: TopicPartition, start: int, first: int) -> ConfigError:
 # --- records ---
 
 
-def _records(where: Where, part: _Range) -> Iterator[pa.RecordBatch]:
+def _records(where: LogSpec, part: _Range) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range. Raises ConfigError: trimmed; SerdeError: no bytes of the serde, and where."""
     partition = part.partition
     with closing(where.open()) as log:

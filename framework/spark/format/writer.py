@@ -21,12 +21,12 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.spark.format.columns import Column, column, key_column
-from grete.spark.format.options import Options, Where, find_store, know_serdes, read_options
+from grete.spark.format.options import LogSpec, Options, find_store, know_serdes, read_options
 from grete.state.pins.graph_pinning import check_graph
 from grete.state.pins.pinning import check_definition, pin_definition
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.write.bulk.bulk_write import abort, begin, commit
-from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.state.write.bulk.bulk_write_attempt import Attempt, AttemptData, BulkWrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,7 +49,7 @@ class Target(NamedTuple):
 class TaskWrites(WriterCommitMessage):
     """The rows that one Spark task has written, by task of the job."""
 
-    written: tuple[Written, ...]
+    written: tuple[AttemptData, ...]
 
 
 class StateWriter(DataSourceArrowWriter):
@@ -57,7 +57,7 @@ class StateWriter(DataSourceArrowWriter):
 
     def __init__(
         self,
-        where: Where,
+        where: LogSpec,
         bulk_write: BulkWrite,
         target: Target,
         settings: Settings,

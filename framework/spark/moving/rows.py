@@ -13,7 +13,7 @@ import pyarrow as pa
 from grete.execution.timing.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS
 from grete.protocol.partitioner import partition_of
 from grete.spark.format.latest_values import columns_of
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from grete.spark.murmur2 import partitions_of
 from grete.state.read.checkpoints.snapshots import segments
 from grete.state.write.moving.routes import Route
@@ -27,7 +27,7 @@ _ROWS, _BYTES = 10_000, 4 << 20  # of one batch, about
 EVERYWHERE = -1  # where an entry goes that is for all keys
 
 
-def routed(where: Where, route: Route) -> Iterator[pa.RecordBatch]:
+def routed(where: LogSpec, route: Route) -> Iterator[pa.RecordBatch]:
     """Yield all rows of one task's changelog that count at its snapshot, in the order in which they were written."""
     log = where.open()
     try:

@@ -21,13 +21,13 @@ from grete.protocol.changelog_position import ChangelogPosition
 from grete.spark.backfill.results import leave_files
 from grete.spark.backfill.run.carried_errors import carried, unpacked
 from grete.spark.backfill.run.stages import every_task
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from grete.spark.moving.fold import FOLDED, FoldReport, fold
 from grete.spark.moving.rows import ROUTED, routed
 from grete.spark.moving.write import WritePlan, WriteReport, write
 from grete.spark.session import local_session
-from grete.spark.telling import Telling, Watching
-from grete.state.write.bulk.bulk_write_attempt import BulkWrite, Written
+from grete.spark.spark_progress import ProgressSink, SparkProgress
+from grete.state.write.bulk.bulk_write_attempt import AttemptData, BulkWrite
 from grete.state.write.moving.routes import Route, check_seen, counted
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Arrow = Iterable[Any]  # record batches
 class SparkMover:
     """A Mover (grete.state.write.moving.mover). Spark starts when there is work; ``with`` frees what it holds."""
 
-    def __init__(self, cluster: str, log: Where, into: Where, work: str | None, telling: Telling) -> None:
+    def __init__(self, cluster: str, log: LogSpec, into: LogSpec, work: str | None, telling: ProgressSink) -> None:
         """``log`` is that of the job whose state it is, ``into`` that of the bulk write.
 
         ``work``: a folder that all executors see, for files; None: one below the directory of the job that is written.
@@ -75,7 +75,7 @@ class SparkMover:
             apart |= {route.stage} if report.apart else set()
         check_seen(routes, seen, apart, assume_keyed=assume_keyed)
 
-    def write(self, routes: Sequence[Route], bulk_write: BulkWrite) -> tuple[list[Written], Counter[str]]:
+    def write(self, routes: Sequence[Route], bulk_write: BulkWrite) -> tuple[list[AttemptData], Counter[str]]:
         """As of Mover. Raises Fenced: another process has claimed a task."""
         self._fold(routes)
         assert self._folded is not None
@@ -136,7 +136,7 @@ class SparkMover:
     def _working(self) -> Iterator["SparkSession"]:
         """Yield the session, in which each partition has a task, and raise what an executor has raised."""
         spark = local_session(self._cluster)
-        with unpacked(), every_task(spark), Watching(spark, self._telling):
+        with unpacked(), every_task(spark), SparkProgress(spark, self._telling):
             yield spark
 
 
@@ -165,7 +165,7 @@ def _check_all(tasks: range, found: Sequence[int]) -> None:
 # --- In executors: functions that Spark carries there ---
 
 
-def _reader(where: Where, routes: Sequence[Route]) -> Callable[[Arrow], Iterator[Any]]:
+def _reader(where: LogSpec, routes: Sequence[Route]) -> Callable[[Arrow], Iterator[Any]]:
     def read(batches: Arrow) -> Iterator[Any]:
         with carried():
             for batch in batches:

@@ -8,15 +8,15 @@ import msgspec
 import pyarrow as pa
 
 from grete.spark.backfill.schema import cells
-from grete.spark.format.options import Where
-from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite, Written
-from grete.stores.rocksdb.sst_snapshot import Builder, SstFile
+from grete.spark.format.options import LogSpec
+from grete.state.write.bulk.bulk_write_attempt import Attempt, AttemptData, BulkWrite
+from grete.stores.rocksdb.sst_snapshot import SstBuilder, SstFile
 
 
 class WritePlan(NamedTuple):
     """The plan to write any task, for executors. ``stores``: task → its stores, which start empty."""
 
-    where: Where
+    where: LogSpec
     bulk_write: BulkWrite
     stores: dict[int, list[int]]
     built: str  # a folder that all executors see; empty: no files
@@ -25,7 +25,7 @@ class WritePlan(NamedTuple):
 class WriteReport(msgspec.Struct):
     """The result of one attempt; ``built``: the place of the same data as files."""
 
-    written: Written
+    written: AttemptData
     built: str = ""
     files: list[SstFile] = []
 
@@ -33,7 +33,7 @@ class WriteReport(msgspec.Struct):
 def write(plan: WritePlan, task: int, number: int, batches: Iterable[pa.RecordBatch]) -> WriteReport:
     """Write the rows of one task, which come by store and key, as attempt ``number``."""
     built = f"{plan.built}/{task}-{number}" if plan.built else ""
-    builder = Builder(Path(built)) if built else None
+    builder = SstBuilder(Path(built)) if built else None
     log = plan.where.open_to_write()
     try:
         attempt = Attempt(log, plan.bulk_write, task, number, plan.stores[task])

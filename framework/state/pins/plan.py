@@ -37,7 +37,7 @@ class By(StrEnum):
     REFUSED = "refused"
 
 
-class Planned(NamedTuple):
+class PlanRow(NamedTuple):
     """One change. ``state``, ``in_flight``: what happens to the state, and to records between stages; ``way``: advice.
 
     ``way`` says what works instead of a change that is refused, else it is empty.
@@ -58,7 +58,7 @@ class StageChanges(NamedTuple):
     dropped: list[str]
 
 
-def plan_of(job: Job, log: JobLogReader, settings: Settings) -> list[Planned]:
+def plan_of(job: Job, log: JobLogReader, settings: Settings) -> list[PlanRow]:
     """Return all that differs between a job's code and what the log has pinned; empty: the code starts as it is.
 
     Raises ConfigError: the job has not run, has run with a release that pinned nothing, or has dropped what is here;
@@ -135,7 +135,7 @@ def dropped_stores(before: Definition, job: Job) -> list[Definition]:
     return [entry for entry in before["stores"] if entry["name"] not in names]
 
 
-def rewires(rows: Sequence[Planned]) -> bool:
+def rewires(rows: Sequence[PlanRow]) -> bool:
     """Tell whether a plan changes the graph, so that all records between stages must be processed before."""
     return any(row.by is By.APPLY and row.in_flight == _DRAINED for row in rows)
 
@@ -154,14 +154,14 @@ def _keeps_graph(pinned: Topology, job: Job, log: JobLogReader) -> str:
     return ""
 
 
-def _graph_row(what: str, state: str, kept_graph: str) -> Planned:
+def _graph_row(what: str, state: str, kept_graph: str) -> PlanRow:
     """Return the row of a change of the graph."""
     if kept_graph:
-        return Planned(what, By.REFUSED, _REFUSED, _NOTHING, kept_graph)
-    return Planned(what, By.APPLY, state, _DRAINED)
+        return PlanRow(what, By.REFUSED, _REFUSED, _NOTHING, kept_graph)
+    return PlanRow(what, By.APPLY, state, _DRAINED)
 
 
-def _stages(stages: StageChanges, pinned: Topology, job: Job, kept_graph: str) -> Iterator[Planned]:
+def _stages(stages: StageChanges, pinned: Topology, job: Job, kept_graph: str) -> Iterator[PlanRow]:
     """Yield the stages that were added or dropped."""
     old = set(stages.kept)
     names = [stage.name for stage in job.stages]
@@ -172,28 +172,28 @@ def _stages(stages: StageChanges, pinned: Topology, job: Job, kept_graph: str) -
             yield _graph_row(what, "begins empty", kept_graph)
         else:
             in_flight = "records processed before are not sent to it; later ones are"
-            yield Planned(f"stage {name!r} is new", By.START, "begins empty", in_flight)
+            yield PlanRow(f"stage {name!r} is new", By.START, "begins empty", in_flight)
     for name in stages.dropped:
         what = f"stage {name!r} is gone"
         if _number(pinned, name) == 0:
             way = f"its changelog says which bulk writes count: keep it, and let it drop its records; or {_OTHER_NAME}"
-            yield Planned(what, By.REFUSED, _REFUSED, _NOTHING, way)
+            yield PlanRow(what, By.REFUSED, _REFUSED, _NOTHING, way)
         else:
             state = "given up, with its stores, windows and timers; its changelog stays until you delete the topic"
             yield _graph_row(what, state, kept_graph)
 
 
-def _modes(stages: StageChanges, pinned: Topology, job: Job) -> Iterator[Planned]:
+def _modes(stages: StageChanges, pinned: Topology, job: Job) -> Iterator[PlanRow]:
     modes = ("aligned", "deterministic")
     for name in stages.kept:
         was = modes[_number(pinned, name) in pinned.deterministic]
         now = job.stage(name).mode
         if was != now:
             what = f"stage {name!r} was {was} and is {now}"
-            yield Planned(what, By.REFUSED, _REFUSED, _NOTHING, f"put its mode back; or {_OTHER_NAME}")
+            yield PlanRow(what, By.REFUSED, _REFUSED, _NOTHING, f"put its mode back; or {_OTHER_NAME}")
 
 
-def _partitions(stages: StageChanges, pinned: Topology, job: Job) -> Iterator[Planned]:
+def _partitions(stages: StageChanges, pinned: Topology, job: Job) -> Iterator[PlanRow]:
     """Yield the other numbers of partitions; stages that follow their job change with it, in one row."""
     told = set[tuple[bool, int, int]]()
     for name in stages.kept:
@@ -203,7 +203,7 @@ def _partitions(stages: StageChanges, pinned: Topology, job: Job) -> Iterator[Pl
         told.add((stage.follows_job, before, stage.partitions))
         whose = f"job {job.name!r}" if stage.follows_job else f"stage {name!r}"
         option = "" if stage.follows_job else f" --stage={name}"
-        yield Planned(
+        yield PlanRow(
             f"{whose} had {before} partitions and has {stage.partitions}",
             By.REFUSED,
             _REFUSED,
@@ -212,14 +212,14 @@ def _partitions(stages: StageChanges, pinned: Topology, job: Job) -> Iterator[Pl
         )
 
 
-def _edges(stages: StageChanges, pinned: Topology, job: Job, kept_graph: str) -> Iterator[Planned]:
+def _edges(stages: StageChanges, pinned: Topology, job: Job, kept_graph: str) -> Iterator[PlanRow]:
     """Yield the streams between two stages of before that have come or gone."""
     old, new = edges_of(pinned, stages.kept), edges_of(job.topology(), stages.kept)
     yield from (_graph_row(f"{edge} is gone", _STAYS, kept_graph) for edge in sorted(old - new))
     yield from (_graph_row(f"{edge} is new", _STAYS, kept_graph) for edge in sorted(new - old))
 
 
-def _inputs(stages: StageChanges, definition: Definition, pinned: Topology, job: Job) -> Iterator[Planned]:
+def _inputs(stages: StageChanges, definition: Definition, pinned: Topology, job: Job) -> Iterator[PlanRow]:
     """Yield the topics from outside that a stage of before reads newly, or no longer."""
     described = {stage["name"]: stage for stage in definition["stages"]}
     for name in stages.kept:
@@ -230,30 +230,30 @@ def _inputs(stages: StageChanges, definition: Definition, pinned: Topology, job:
         now = {*job.topology().externals_of(job.stage(name).ordinal)}
         for topic in sorted(before - now):
             way = "read it as before, and drop its records in process"
-            yield Planned(
+            yield PlanRow(
                 f"stage {name!r} no longer reads topic {topic!r} from outside", By.REFUSED, _REFUSED, _NOTHING, way
             )
         for topic in sorted(now - before):
             what = f"stage {name!r} reads topic {topic!r} from outside"
             if topic in inside:
                 way = "no stage writes it any more: let the stage read another topic, or drop it, too"
-                yield Planned(what, By.REFUSED, _REFUSED, _NOTHING, way)
+                yield PlanRow(what, By.REFUSED, _REFUSED, _NOTHING, way)
             else:
-                yield Planned(what, By.START, _STAYS, _NOTHING)
+                yield PlanRow(what, By.START, _STAYS, _NOTHING)
 
 
-def _outputs(definition: Definition, job: Job) -> Iterator[Planned]:
+def _outputs(definition: Definition, job: Job) -> Iterator[PlanRow]:
     """Yield the topics for readers outside that have come or gone."""
     before, now = {*definition["public"]}, {*job.external_sinks()}
     read = {topic.name for stage in job.stages for topic in stage.topics_read()}
     for topic in sorted(before - now - read):
         what = f"output topic {topic!r} is no longer written"
-        yield Planned(what, By.START, _STAYS, "what was written stays for its readers")
+        yield PlanRow(what, By.START, _STAYS, "what was written stays for its readers")
     for topic in sorted(now - before):
-        yield Planned(f"output topic {topic!r} is new", By.START, _STAYS, "it gets the records from then on")
+        yield PlanRow(f"output topic {topic!r} is new", By.START, _STAYS, "it gets the records from then on")
 
 
-def _stores(definition: Definition, job: Job) -> Iterator[Planned]:
+def _stores(definition: Definition, job: Job) -> Iterator[PlanRow]:
     """Yield the stores, windows and joins that are new, or have another name or a wider type."""
     now = {stage["name"]: stage for stage in define(job, {})["stages"]}
     for before in definition["stages"]:
@@ -263,29 +263,29 @@ def _stores(definition: Definition, job: Job) -> Iterator[Planned]:
         if before.get("shown", "") != stage.get("shown", ""):
             was, is_ = (each.get("shown") or each["name"] for each in (before, stage))
             state = f"stays: topics and directories keep the name {stage['name']!r}"
-            yield Planned(f"stage {was!r} is called {is_!r} now", By.START, state, "stay: the streams are the same")
+            yield PlanRow(f"stage {was!r} is called {is_!r} now", By.START, state, "stay: the streams are the same")
         had = {entry["name"]: entry for entry in _entries(before)}
         for entry in dropped_stores(before, job):
             what = f"store {stage['name']}/{entry['name']} is gone"
-            yield Planned(what, By.APPLY, "given up; the other stores stay", _NOTHING)
+            yield PlanRow(what, By.APPLY, "given up; the other stores stay", _NOTHING)
         for entry in _entries(stage):
             yield from _entry(f"{stage['name']}/{entry['name']}", had.get(entry["name"]), entry)
 
 
-def _entry(where: str, before: Definition | None, now: Definition) -> Iterator[Planned]:
+def _entry(where: str, before: Definition | None, now: Definition) -> Iterator[PlanRow]:
     if before is None:
-        yield Planned(f"{where} is new", By.START, "begins empty", _NOTHING)
+        yield PlanRow(f"{where} is new", By.START, "begins empty", _NOTHING)
         return
     if before.get("shown") != now.get("shown"):
         state = f"stays: its column family keeps the name {now['name']!r}"
-        yield Planned(f"{where} is called {now.get('shown') or now['name']!r} now", By.START, state, _NOTHING)
+        yield PlanRow(f"{where} is called {now.get('shown') or now['name']!r} now", By.START, state, _NOTHING)
 
 
 def _entries(stage: Definition) -> list[Definition]:
     return [*stage["stores"], *stage["windows"], *stage.get("composed", ())]
 
 
-def _times(definition: Definition, job: Job) -> Iterator[Planned]:
+def _times(definition: Definition, job: Job) -> Iterator[PlanRow]:
     """Yield the inputs that say nothing of their time and keep another one than a new job's would have."""
     before = times_before(definition)
     for stage in job.live:
@@ -297,29 +297,29 @@ def _times(definition: Definition, job: Job) -> Iterator[Planned]:
             goes, time = ("does not go", "none") if topic in kept else ("goes", "record")
             what = f"stage {stage.name!r}: event time {goes} by topic {topic!r}, as it did when the job began; "
             what += "a new job's would be the other way"
-            yield Planned(what, By.START, _STAYS, _NOTHING, f'write time="{time}", and nothing differs')
+            yield PlanRow(what, By.START, _STAYS, _NOTHING, f'write time="{time}", and nothing differs')
 
 
-def _others(kept: Definition, job: Job) -> Iterator[Planned]:
+def _others(kept: Definition, job: Job) -> Iterator[PlanRow]:
     """Yield all else that a start refuses: order of stages, serdes, windows, times, broadcast, public topics."""
     for what, way in (*changes_of_broadcast(kept, job), *changes_of_job(kept, job)):
-        yield Planned(what, By.REFUSED, _REFUSED, _NOTHING, way)
+        yield PlanRow(what, By.REFUSED, _REFUSED, _NOTHING, way)
 
 
-def _guarantee(job: Job, log: JobLogReader, settings: Settings) -> Iterator[Planned]:
+def _guarantee(job: Job, log: JobLogReader, settings: Settings) -> Iterator[PlanRow]:
     """Yield the change of the guarantee as a start tells it, if nothing else has changed: the modes are part of it."""
     try:
         check_guarantee(log.read_metadata(job.name), job.name, settings, job.modes)
     except ConfigError as error:
-        yield Planned("the processing guarantee or output_delivery", By.REFUSED, _REFUSED, _NOTHING, str(error))
+        yield PlanRow("the processing guarantee or output_delivery", By.REFUSED, _REFUSED, _NOTHING, str(error))
 
 
-def _serdes(definition: Definition, job: Job) -> Iterator[Planned]:
+def _serdes(definition: Definition, job: Job) -> Iterator[PlanRow]:
     """Yield the parts that the job writes by an older version of the serdes than a new job does."""
     version = serdes_of(definition)
     names = [name for stage in job.live for name in in_two_ways(stage)]
     if version < NEWEST and names:
-        yield Planned(
+        yield PlanRow(
             f"the serdes have version {NEWEST}, and the job began with version {version}",
             By.START,
             f"stays: it goes on with version {version}, and so do {', '.join(names)}",
@@ -328,10 +328,10 @@ def _serdes(definition: Definition, job: Job) -> Iterator[Planned]:
         )
 
 
-def _ahead(pinned: Topology, log: JobLogReader) -> Iterator[Planned]:
+def _ahead(pinned: Topology, log: JobLogReader) -> Iterator[PlanRow]:
     """Yield the tasks whose outputs are ahead of their commit: other code may make others of the same records."""
     for wiring in ahead(log, pinned):
-        yield Planned(
+        yield PlanRow(
             f"task {wiring.name} has processed records since its last commit, or may have, and others may see their "
             "outputs",
             By.START,

@@ -33,7 +33,7 @@ class PinnedStart(TypedDict, total=False):
     given: bool
 
 
-class Settled(NamedTuple):
+class SettledStarts(NamedTuple):
     """The positions that the first start of a job settled, by stage ordinal and topic; absent: none.
 
     ``times_ms``: of inputs that begin with the first record of a time. ``latest``: those that begin behind what was
@@ -45,14 +45,14 @@ class Settled(NamedTuple):
     tables: dict[tuple[int, TopicPartition], int]
 
 
-def know_starts(job: Job, log: JobLogReader) -> Settled:
+def know_starts(job: Job, log: JobLogReader) -> SettledStarts:
     """Let a job take over where its inputs begin, and return what else its first start has settled; write nothing.
 
     Raises ConfigError: a newer release has pinned it.
     """
     metadata = log.read_metadata(job.name)
     _take_over(job, metadata)
-    settled = Settled({}, set(), {})
+    settled = SettledStarts({}, set(), {})
     for stage in job.stages:
         for topic in job.topology().externals_of(stage.ordinal):
             start = _entry(metadata, _start_key(stage.name, topic))["start"]

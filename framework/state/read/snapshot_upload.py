@@ -27,7 +27,7 @@ from grete.state.read.checkpoints.snapshots import refuse_other_graph, segments,
 from grete.stores.rocksdb.copy import copy_open_store
 from grete.stores.rocksdb.memory_use import RocksMemory
 from grete.stores.rocksdb.store import RocksStore
-from grete.stores.snapshot_folder import SnapshotFolder, SnapshotManifest, Uploaded
+from grete.stores.snapshot_folder import SnapshotFolder, SnapshotManifest, UploadResult
 from grete.stores.store_directory import make_private
 
 logger = logging.getLogger("grete")
@@ -40,7 +40,7 @@ class TakenSnapshot(NamedTuple):
 
     at: CommittedAt
     source: str
-    uploaded: Uploaded | None
+    uploaded: UploadResult | None
 
 
 class SnapshotUpload:

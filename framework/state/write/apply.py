@@ -28,7 +28,7 @@ from grete.state.pins.pinning import DEFINED, copy_definition, output_counts
 from grete.state.pins.pins import APPLY, note_apply, put_in_place
 from grete.state.pins.plan import (
     By,
-    Planned,
+    PlanRow,
     StageChanges,
     compare_stages,
     dropped_stores,
@@ -49,7 +49,7 @@ def wirings_of(pinned: Topology) -> list[TaskWiring]:
     return [wire(pinned, stage.ordinal, number) for stage in pinned.stages for number in range(stage.partitions)]
 
 
-def apply(job: Job, log: JobLog, directory: JobDirectory, settings: Settings, rows: Sequence[Planned]) -> None:
+def apply(job: Job, log: JobLog, directory: JobDirectory, settings: Settings, rows: Sequence[PlanRow]) -> None:
     """Do what the plan of a job says; ``job`` has the numbers of what stays then. None of its workers may run.
 
     Raises ConfigError, before anything is changed: a change is refused, a worker is at work, records are on their way,

@@ -15,7 +15,7 @@ from grete.settings import Settings
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import Snapshot, fold_to_end
 from grete.state.write.bulk.bulk_write import begin, check_used_up, commit
-from grete.state.write.moving.entries import ROWS, Moved, give_up
+from grete.state.write.moving.entries import ROWS, MovedEntries, give_up
 from grete.state.write.moving.key_origin import check_origin
 from grete.state.write.moving.mover import InProcess, Mover
 from grete.state.write.moving.routes import routes_of
@@ -35,7 +35,7 @@ def fork(
     copy: bool,
     assume_keyed: bool = False,
     mover: Mover | None = None,
-) -> Moved:
+) -> MovedEntries:
     """Give a job that has not run yet the state of another one, at the checkpoint of these snapshots.
 
     It reads on from the positions of that checkpoint. ``copy``: the inputs are copied from there into its own log; else
@@ -73,7 +73,7 @@ def fork(
         give_up(target_log, bulk_write)
         raise
     mover.committed(changelog_positions)
-    return Moved(bulk_write.checkpoint_id, entries)
+    return MovedEntries(bulk_write.checkpoint_id, entries)
 
 
 def _tell_skipped(log: JobLogReader, job: Job, target: Job, settings: Settings) -> None:

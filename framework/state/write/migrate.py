@@ -31,8 +31,8 @@ from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import Snapshot, contents, segments
 from grete.state.read.owners import refuse_if_owned
 from grete.state.write.bulk.bulk_write import begin, check_used_up, commit
-from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite, Written
-from grete.state.write.moving.entries import ROWS, Moved, give_up
+from grete.state.write.bulk.bulk_write_attempt import Attempt, AttemptData, BulkWrite
+from grete.state.write.moving.entries import ROWS, MovedEntries, give_up
 from grete.state.write.moving.mover import Columns
 from grete.state.write.moving.recoding import OTHER_NAME, RecodedEntry, Recoding, entries_recoded, recoding_of
 from grete.state.write.moving.routes import Route, check_seen, routes_of
@@ -48,7 +48,7 @@ class MigratedStage(NamedTuple):
     moved: bool
 
 
-def migrate(log: JobLog, job: Job, settings: Settings, *, assume_keyed: bool = False) -> Moved:
+def migrate(log: JobLog, job: Job, settings: Settings, *, assume_keyed: bool = False) -> MovedEntries:
     """Bring a stopped job to the newest version of the serdes; return how many entries have other bytes.
 
     ``assume_keyed``: the caller knows that stores are keyed as their records are, where too few keys show it.
@@ -78,7 +78,7 @@ def migrate(log: JobLog, job: Job, settings: Settings, *, assume_keyed: bool = F
         give_up(log, bulk_write)
         raise
     put_in_place(log, job.name, metadata)
-    return Moved(bulk_write.checkpoint_id, sum((stage.counts for stage in stages), Counter[str]()))
+    return MovedEntries(bulk_write.checkpoint_id, sum((stage.counts for stage in stages), Counter[str]()))
 
 
 def _refuse_kinds(job: Job, settings: Settings) -> None:
@@ -199,7 +199,7 @@ def _check_times(log: JobLogReader, routes: Sequence[Route], *, moved: bool) -> 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _write(log: JobLog, bulk_write: BulkWrite, stage: MigratedStage) -> list[Written]:
+def _write(log: JobLog, bulk_write: BulkWrite, stage: MigratedStage) -> list[AttemptData]:
     """Write what changes: first that keys of before are gone, then those of now, each into its task."""
     attempts, open_ = dict[int, Attempt](), dict[int, Columns]()
 

@@ -27,7 +27,7 @@ from grete.state.read.checkpoints.snapshots import Snapshot, fold_to_end, newest
 from grete.state.read.owners import refuse_if_owned
 from grete.state.write.bulk.bulk_write import begin, check_used_up, commit
 from grete.state.write.bulk.bulk_write_attempt import BulkWrite
-from grete.state.write.moving.entries import Moved, give_up
+from grete.state.write.moving.entries import MovedEntries, give_up
 from grete.state.write.moving.key_origin import check_origin
 from grete.state.write.moving.mover import InProcess, Mover
 from grete.state.write.moving.routes import routes_of
@@ -74,7 +74,7 @@ def rescale(
     assume_keyed: bool = False,
     stage: str | None = None,
     mover: Mover | None = None,
-) -> Moved:
+) -> MovedEntries:
     """Give a stopped job more partitions; each entry moves to its key's partition. Then its code must say so.
 
     ``stage``: the one that gets them; None: all that have no number of their own. ``assume_keyed``: the caller knows
@@ -120,7 +120,7 @@ def rescale(
         _grow_outside(log, new)
     repin_outputs(new, log, metadata)  # all was committed and processed: no output comes a second time
     mover.committed(changelog_positions)
-    return Moved(bulk_write.checkpoint_id, entries)
+    return MovedEntries(bulk_write.checkpoint_id, entries)
 
 
 def _refuse_kinds(job: Job, partitions: int) -> None:

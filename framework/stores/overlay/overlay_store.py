@@ -14,7 +14,7 @@ ENTRY_BYTES = 120  # what a key and a value cost beyond their own bytes: two obj
 _NOTHING = bytes(bytearray(b"no entry"))  # told apart by identity, so no stored value can be taken for it
 
 
-class Account(Protocol):
+class TaskAccount(Protocol):
     """The bounds that all stores of a task share, and its undo: the Overlay."""
 
     journal: "list[tuple[OverlayStore, bytes, bytes | None]] | None"
@@ -100,7 +100,7 @@ class OverlayStore:
 
     __slots__ = ("_base", "_cache", "_cache_old", "_frozen", "_id", "_older", "_open", "_overlay", "_view", "parts")
 
-    def __init__(self, overlay: Account, base: StateStore, store: int) -> None:
+    def __init__(self, overlay: TaskAccount, base: StateStore, store: int) -> None:
         """Made by the Overlay only."""
         self._overlay = overlay
         self._base = base

@@ -1,6 +1,6 @@
 """A task's state as sorted SST files, made where the state was computed, for a store to take as they are (0017).
 
-``Builder`` writes the files, ``publish`` puts them where the task's worker looks, with a manifest that says of which
+``SstBuilder`` writes the files, ``publish`` puts them where the task's worker looks, with a manifest that says of which
 commit they are the state. They are worth time, never truth: each file is checked, and the log has the last word.
 """
 
@@ -40,7 +40,7 @@ class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: list[SstFile]
 
 
-class Builder:
+class SstBuilder:
     """Writes a state that comes in order of store and key. ``close``, also after an error, ends the open file."""
 
     def __init__(self, directory: Path, file_bytes: int = _FILE_BYTES) -> None:
@@ -128,7 +128,7 @@ def publish(
     stores: Mapping[int, str],
     files: Sequence[SstFile],
 ) -> None:
-    """Move a Builder's files to ``directory``, instead of what is there; the manifest comes last. Raises OSError."""
+    """Move an SstBuilder's files to ``directory``, in place of what is there, the manifest last. Raises OSError."""
     remove(directory)
     make_private(directory)
     for file in files:

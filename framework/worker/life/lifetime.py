@@ -17,7 +17,7 @@ from grete.errors import ConfigError, ExitCode, exit_code
 from grete.protocol.report import WorkerReport
 from grete.worker.logs.end_log import end_report, log_end
 from grete.worker.logs.own_lines import enable_own, own_logger
-from grete.worker.logs.worker_log import Whose
+from grete.worker.logs.worker_log import LogContext
 from grete.worker.pipes.signal_pipe import on_stop
 from grete.worker.pipes.status_pipe import StatusPipe
 from grete.worker.process.worker import Worker
@@ -25,7 +25,7 @@ from grete.worker.process.worker import Worker
 logger = own_logger()
 
 
-def run_worker(make: Callable[[], Worker], whose: Whose, pipe: StatusPipe | None = None) -> ExitCode:
+def run_worker(make: Callable[[], Worker], whose: LogContext, pipe: StatusPipe | None = None) -> ExitCode:
     """Make and run a worker with signals, logs and exit codes.
 
     ``whose`` gets to know which task a line is about, ``pipe`` the error that ends the worker. A stop that has timed

@@ -14,7 +14,7 @@ from grete.worker.logs.own_lines import OURS, OwnHandler, set_own
 CLIENT = "grete.kafka"  # logs what all tasks share
 
 
-class Whose(logging.Filter):
+class LogContext(logging.Filter):
     """Adds id, job and partition to each line of a worker's process, and stage and generation to that of a task.
 
     A process of several partitions has the number of its worker in each line, and a partition in that of a task.
@@ -48,12 +48,12 @@ class Whose(logging.Filter):
         return True
 
 
-def configure_logs(partitions: Sequence[int], worker: int) -> Whose:
+def configure_logs(partitions: Sequence[int], worker: int) -> LogContext:
     """Let this process, worker number ``worker``, log to standard error; return what says whose its lines are.
 
     The lines of user code and of libraries have a handler of their own, which user code may replace.
     """
-    own, others, whose = OwnHandler(sys.stderr), logging.StreamHandler(sys.stderr), Whose(partitions, worker)
+    own, others, whose = OwnHandler(sys.stderr), logging.StreamHandler(sys.stderr), LogContext(partitions, worker)
     names = {"levelname": "level", "message": "event"}
     for handler in (own, others):
         handler.setFormatter(JsonFormatter("%(levelname)s %(message)s", rename_fields=names, timestamp=True))

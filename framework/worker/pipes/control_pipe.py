@@ -10,14 +10,14 @@ from grete.settings import MiB
 ORDER_BYTES_MAX = 1 * MiB  # of one: the numbers of some thousands of partitions are some 10 KiB
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class HostOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The partitions of a worker from now on; ``again``: those that start again though they were fenced."""
 
     partitions: tuple[int, ...]
     again: tuple[int, ...] = ()
 
 
-def line_of(order: Order) -> bytes:
+def line_of(order: HostOrder) -> bytes:
     """Return an order as it goes into the pipe."""
     return msgspec.json.encode(order) + b"\n"
 
@@ -37,9 +37,9 @@ class ControlPipe:
                 self._rest += os.read(self._handle, ORDER_BYTES_MAX)
         return b"\n" in self._rest
 
-    def order(self) -> Order | None:
+    def order(self) -> HostOrder | None:
         """Take the next order; None: there is none now."""
         if not self.has_order:
             return None
         line, _, self._rest = self._rest.partition(b"\n")
-        return msgspec.json.decode(line, type=Order)
+        return msgspec.json.decode(line, type=HostOrder)

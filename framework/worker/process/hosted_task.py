@@ -13,7 +13,7 @@ from grete.execution.build import assemble
 from grete.execution.calls.shared import shared_calls
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.engine.joint_progress import JointProgress
-from grete.execution.sinks.outbox_executor import OwnThread
+from grete.execution.sinks.outbox_executor import ThreadExecutor
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
 from grete.ports import Log
@@ -28,7 +28,7 @@ from grete.worker.process.task_store import open_task_store
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedParts:
     """The shared resources of a process's tasks. ``keys`` checks the keys of external inputs; None: no check."""
 
     job: Job
@@ -45,13 +45,13 @@ class Shared:
 class WorkerTask:
     """Task ``partition`` of a stage: ``open`` it for each of its lives, and ``give_up`` each that ends alone."""
 
-    def __init__(self, graph: StageGraph, partition: int, shared: Shared) -> None:
+    def __init__(self, graph: StageGraph, partition: int, shared: SharedParts) -> None:
         self.name = f"{graph.name}-{partition}"
         self.wiring = wire(shared.job.topology(), graph.ordinal, partition)
         self.directory = shared.job_directory.state(self.name)
         self.life = -1  # by which the log knows its sends, and no life of any task in this process is the same
         self._graph, self._partition, self._shared = graph, partition, shared
-        self._executor = OwnThread()  # of all lives: a step of a sink that is under way at an end comes before others
+        self._executor = ThreadExecutor()  # of all lives: a sink's step under way at an end comes before others
         self._store: RocksStore | None = None
         self._spill: FileSpill | None = None
         self._filling: StoreFilling | None = None

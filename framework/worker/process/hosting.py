@@ -14,7 +14,7 @@ from grete.errors import ConfigError, Fenced, FrameworkError, LogAway
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.engine.joint_progress import JointProgress
 from grete.protocol.ids import TopicPartition
-from grete.worker.process.hosted_task import Shared, WorkerTask
+from grete.worker.process.hosted_task import SharedParts, WorkerTask
 from grete.worker.process.observed_checkpoints import ObservedCheckpoints
 from grete.worker.process.task_ends import TaskEnds
 from grete.worker.process.task_loop import TaskLoop
@@ -29,7 +29,7 @@ class Hosting:
     """The tasks of one process: those that are there, to come or to go. ``step`` once a round of the loop."""
 
     def __init__(
-        self, partitions: Sequence[int], shared: Shared, *, stage: str | None = None, fenced: Collection[str] = ()
+        self, partitions: Sequence[int], shared: SharedParts, *, stage: str | None = None, fenced: Collection[str] = ()
     ) -> None:
         """Open the stores of the tasks of ``partitions``, of all stages or of one, but for the ``fenced``, by name.
 

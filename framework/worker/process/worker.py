@@ -20,7 +20,7 @@ from grete.settings import Settings
 from grete.stores.rocksdb.memory_use import RocksMemory
 from grete.worker.pipes.control_pipe import ControlPipe
 from grete.worker.process.blocking import BlockingWatch
-from grete.worker.process.hosted_task import Shared
+from grete.worker.process.hosted_task import SharedParts
 from grete.worker.process.hosting import Hosting
 from grete.worker.process.log_errors import explained
 from grete.worker.process.measures import WorkerMeter
@@ -115,7 +115,7 @@ class Worker:
         """
         self._log, self.patience, self._settings = opened.log, opened.patience, settings
         memory = RocksMemory(settings.rocksdb_bytes)
-        shared = Shared(
+        shared = SharedParts(
             job, opened.log, job_directory, settings, memory, mono_ms, opened.keys, JointProgress(opened.log, mono_ms)
         )
         self.hosting = Hosting(partitions, shared, stage=stage, fenced=fenced)

@@ -4,15 +4,15 @@ import os
 import signal
 from contextlib import suppress
 
-from grete.worker.pipes.control_pipe import Order, line_of
+from grete.worker.pipes.control_pipe import HostOrder, line_of
 from grete.worker.pipes.status_pipe import StatusLines
-from grete.worker.supervisor.process_pool import Started
+from grete.worker.supervisor.process_pool import StartedProcess
 
 
 class ChildProcess:
     """``reads`` says whether its pipe may still have something."""
 
-    def __init__(self, started: Started) -> None:
+    def __init__(self, started: StartedProcess) -> None:
         """Begin to read what the process writes."""
         self.started = started
         self.process = started.process
@@ -34,7 +34,7 @@ class ChildProcess:
         self.reads = found is not None
         return found or []
 
-    def order(self, order: Order) -> None:
+    def order(self, order: HostOrder) -> None:
         """Tell it what it is to host, as soon as its pipe takes it."""
         self._orders += line_of(order)
         self.send_orders()

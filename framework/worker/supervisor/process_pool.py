@@ -12,7 +12,7 @@ from grete import python_start
 from grete.worker.life.process_main import WorkerSpec
 
 
-class Started(NamedTuple):
+class StartedProcess(NamedTuple):
     """A worker process and the end of the pipe that its statuses come out of; reading it never waits.
 
     ``status_fd``: the other end, as the process knows it.
@@ -28,17 +28,17 @@ class ProcessPool:
 
     def __init__(self, *, fixed_hashes: bool = False) -> None:
         """``fixed_hashes``: texts are hashed alike in all of them, so that sets have one order (D3)."""
-        self._prewarmed: Started | None = None
-        self._kept: list[Started] = []
+        self._prewarmed: StartedProcess | None = None
+        self._kept: list[StartedProcess] = []
         self._environment = python_start.environment() | ({"PYTHONHASHSEED": "0"} if fixed_hashes else {})
 
-    def start(self, spec: WorkerSpec) -> Started:
+    def start(self, spec: WorkerSpec) -> StartedProcess:
         """Start a worker: one that was kept, or the prewarmed one, or another process.
 
         ``status_fd`` of the spec is filled in here.
         """
         if self._kept:
-            ready: Started | None = self._kept.pop()
+            ready: StartedProcess | None = self._kept.pop()
         else:
             ready, self._prewarmed = self._prewarmed, None
         if ready is not None:
@@ -65,7 +65,7 @@ class ProcessPool:
         if not self.warmed:
             self._prewarmed = _start(None, self._environment)
 
-    def keep(self, started: Started) -> None:
+    def keep(self, started: StartedProcess) -> None:
         """Take a process that hosts nothing any more and waits for a spec, until ``end_kept``."""
         self._kept.append(started)
 
@@ -82,7 +82,7 @@ class ProcessPool:
             self._prewarmed = None
 
 
-def _start(spec: WorkerSpec | None, environment: dict[str, str]) -> Started:
+def _start(spec: WorkerSpec | None, environment: dict[str, str]) -> StartedProcess:
     """Start a process with its spec, or without: a prewarmed worker waits for it."""
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
@@ -102,14 +102,14 @@ def _start(spec: WorkerSpec | None, environment: dict[str, str]) -> Started:
     if spec is not None and process.stdin is not None:
         with suppress(OSError):  # it has ended already, which its supervisor sees
             process.stdin.write(_encoded(spec, write_end) + b"\n")
-    return Started(process, read_end, write_end)
+    return StartedProcess(process, read_end, write_end)
 
 
 def _encoded(spec: WorkerSpec, status_fd: int) -> bytes:
     return msgspec.json.encode(msgspec.structs.replace(spec, status_fd=status_fd))
 
 
-def _end(started: Started) -> None:
+def _end(started: StartedProcess) -> None:
     started.process.kill()
     started.process.wait()
     if started.process.stdin is not None:

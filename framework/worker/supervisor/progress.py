@@ -11,7 +11,7 @@ from grete.ports import LogReader
 from grete.protocol.envelope import MessageType, decode_header
 from grete.protocol.frames import frame_count
 from grete.protocol.ids import TopicPartition
-from grete.state.read.checkpoints.commits import CommittedAt, Latest, end_of
+from grete.state.read.checkpoints.commits import CommittedAt, LatestCommit, end_of
 
 
 class CommitProgress:
@@ -50,7 +50,7 @@ class _Changelog:
 
     def __init__(self, log: LogReader, partition: TopicPartition) -> None:
         self._follower = PartitionFollower(log, partition)
-        self._latest = Latest(partition)  # may be ahead of the position: nothing changes by reading it twice
+        self._latest = LatestCommit(partition)  # may be ahead of the position: nothing changes by reading it twice
         self._latest.found, self._latest.top = end_of(log, partition)
 
     @property

@@ -32,7 +32,7 @@ from grete.job.directory import JobDirectory
 from grete.protocol.report import decode_standby_report, decode_worker_report
 from grete.settings import Settings
 from grete.worker.life.process_main import spec_in
-from grete.worker.pipes.control_pipe import Order
+from grete.worker.pipes.control_pipe import HostOrder
 from grete.worker.pipes.output_file import Follower
 from grete.worker.pipes.status_pipe import report_in
 from grete.worker.pipes.wakeup import WakeableSelector
@@ -181,7 +181,7 @@ class Supervisor:
                 case Spawn():
                     self._spawn(action)
                 case Reassign(number=number):
-                    self._workers[number].order(Order(partitions=action.partitions, again=action.again))
+                    self._workers[number].order(HostOrder(partitions=action.partitions, again=action.again))
                 case TellDrain(number=number):
                     self._workers[number].signal(signal.SIGUSR1)
                 case StopWorker(number=number):

@@ -8,7 +8,7 @@ from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from grete.api.topics.reader import origin_of
 from grete.execution.deterministic.numbering import ONE, cell_of, content_of
 from grete.execution.deterministic.outputs import LogicalOutputs
-from grete.execution.deterministic.remade import Visible
+from grete.execution.deterministic.remade import Recovered
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
@@ -88,7 +88,7 @@ def test_a_job_of_release_0_1_goes_on_through_kills(
 
 def test_recovered_outputs_are_compared_whatever_their_headers_are() -> None:
     """A task may die after it has gone over, and its successor begins from the commit before that."""
-    place, visible = TopicPartition("out", 0), Visible()
+    place, visible = TopicPartition("out", 0), Recovered()
     visible.add(4, 0, b"k", b"v", cell_of([("a", b"b")], b"j/s-0", 4, 77, one=True))
 
     def differs(t: int, theirs: bytes, *, one: bool) -> bool:

@@ -12,7 +12,14 @@ from grete import Input, Job, Output, Record, Store, Task, Topic, utf8
 from grete.api.topics.reader import PRODUCER, SEQ
 from grete.errors import Halted
 from grete.execution.deterministic.differing import explained
-from grete.execution.deterministic.remade import Made, OutputsDiffer, Visible, count, pack_released, unpack_released
+from grete.execution.deterministic.remade import (
+    OutputsDiffer,
+    Recovered,
+    RemadePartition,
+    count,
+    pack_released,
+    unpack_released,
+)
 from grete.execution.limits import CHECKS_MAX
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.ports import ExternalRecord
@@ -128,14 +135,14 @@ def test_the_range_that_is_named_holds_the_difference(
     What lies behind the last release is not visible, so it may be other than before.
     """
     seqs = sorted(seq for seq in checked if seq <= len(texts))
-    before = Made(PLACE)
+    before = RemadePartition(PLACE)
     checks = []
     for seq, text in enumerate(texts, 1):
         before.add([_record(text)])
         if seq in seqs:
             checks.append((seq, before.digest))
     released = seqs[-1] if seqs else 0
-    made = Made(PLACE, released=released)
+    made = RemadePartition(PLACE, released=released)
     made.expect(checks)
     again = [text + "!" if index == wrong else text for index, text in enumerate(texts)]
     error, known = _add_all(made, [_record(text) for text in again], cuts)
@@ -150,7 +157,7 @@ def test_the_range_that_is_named_holds_the_difference(
         assert [record.value for record in error.made] == [t.encode() for t in again[error.first - 1 : error.last]]
 
 
-def _add_all(made: Made, records: list[ExternalRecord], cuts: list[int]) -> tuple[OutputsDiffer | None, int]:
+def _add_all(made: RemadePartition, records: list[ExternalRecord], cuts: list[int]) -> tuple[OutputsDiffer | None, int]:
     """Add the records in pieces; return what was raised, and how many of them were visible already."""
     left, known = iter(records), 0
     for cut in cuts:
@@ -164,7 +171,7 @@ def _add_all(made: Made, records: list[ExternalRecord], cuts: list[int]) -> tupl
 def test_what_is_visible_is_left_out_of_each_partition() -> None:
     """Two partitions in one batch: of each the first records are known, and the order of the others stays."""
     other = TopicPartition("out", 1)
-    made = {PLACE: Made(PLACE, released=1), other: Made(other, seq=4, released=6)}
+    made = {PLACE: RemadePartition(PLACE, released=1), other: RemadePartition(other, seq=4, released=6)}
     records = [
         _record("a"),
         _record("b")._replace(partition=other),
@@ -179,7 +186,7 @@ def test_what_is_visible_is_left_out_of_each_partition() -> None:
 
 def test_a_record_that_was_recovered_twice_is_one() -> None:
     """A zombie's repeat changes nothing; behind a gap only what follows is compared."""
-    visible = Visible()
+    visible = Recovered()
     for seq, text in ((3, "c"), (4, "d"), (3, "other"), (7, "g")):
         visible.add(seq, 10 + seq, None, text.encode(), CELL)
     assert (visible.first, visible.last, visible.offset(7)) == (7, 7, 17)

@@ -19,11 +19,11 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.spark.backfill.audit import Audited, audit
-from grete.spark.backfill.backfill import Done, Wanted, backfill
+from grete.spark.backfill.backfill import BackfillResult, BackfillSpec, backfill
 from grete.spark.backfill.history_checks import Accept, Accepted
 from grete.spark.backfill.ranges import parse_until
 from grete.spark.backfill.sources import sources_of
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from grete.state.pins.prepare import prepare
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.local_reader import LocalReader
@@ -88,14 +88,16 @@ class Scene:
         self.job_directory = JobDirectory(directory, address=LogAddress(log))
         self.log = self.job_directory.open_log()
         self.metadata = prepare(self.job, self.log, self.job_directory, SETTINGS, fed=[self.topic])
-        self.where = Where(log, "", str(self.job_directory.directory / "log.db"))
+        self.where = LogSpec(log, "", str(self.job_directory.directory / "log.db"))
 
-    def wanted(self, *sources: str) -> Wanted:
+    def wanted(self, *sources: str) -> BackfillSpec:
         work = str(self.job_directory.directory / "spark")
         found = sources_of(self.job, list(sources))
-        return Wanted(self.job, self.reference, self.where, SETTINGS, found, work, accepted=self.accepted)
+        return BackfillSpec(self.job, self.reference, self.where, SETTINGS, found, work, accepted=self.accepted)
 
-    def backfill(self, spark: "SparkSession", *sources: str, until: str | None = None, outputs: bool = False) -> Done:
+    def backfill(
+        self, spark: "SparkSession", *sources: str, until: str | None = None, outputs: bool = False
+    ) -> BackfillResult:
         wanted = self.wanted(*sources)._replace(outputs=outputs)
         return backfill(spark, wanted, parse_until(until, self.job), self.log, self.told)
 

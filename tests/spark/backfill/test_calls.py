@@ -16,9 +16,9 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.spark.backfill.audit import Audited, audit
-from grete.spark.backfill.backfill import Wanted, backfill
-from grete.spark.backfill.ranges import Until
-from grete.spark.format.options import Where
+from grete.spark.backfill.backfill import BackfillSpec, backfill
+from grete.spark.backfill.ranges import BackfillEnd
+from grete.spark.format.options import LogSpec
 from grete.state.pins.prepare import prepare
 from grete.state.read.local_reader import LocalReader
 from grete.worker.supervisor.local_job import LocalJob
@@ -76,9 +76,9 @@ class Asking:
         self.directory = JobDirectory(directory / "job")
         self.log = self.directory.open_log()
         self.metadata = prepare(self.job, self.log, self.directory, SETTINGS, fed=["asked"])
-        where = Where("embedded", "", str(self.directory.directory / "log.db"))
+        where = LogSpec("embedded", "", str(self.directory.directory / "log.db"))
         work = str(self.directory.directory / "spark")
-        self.wanted = Wanted(self.job, self.reference, where, SETTINGS, {"asked": "kafka"}, work)
+        self.wanted = BackfillSpec(self.job, self.reference, where, SETTINGS, {"asked": "kafka"}, work)
 
     def feed(self, numbers: range) -> None:
         """Send records of nine keys."""
@@ -148,7 +148,7 @@ def test_a_backfill_makes_the_calls_and_an_audit_only_if_told_to(
     with serving(answer) as server:
         scene = Asking(tmp_path, mode, server)
         scene.feed(history)
-        until = Until(now=True, offsets={})
+        until = BackfillEnd(now=True, offsets={})
         made = scene.calls_of(lambda: backfill(spark, scene.wanted, until, scene.log, Silent()))
         assert made == once(history) + Counter({"7": 2})
         assert server.most <= 2 * 8, "two tasks, each with in_flight"

@@ -13,9 +13,9 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.spark.backfill.audit import Audited, audit
-from grete.spark.backfill.backfill import Wanted, backfill
-from grete.spark.backfill.ranges import Until
-from grete.spark.format.options import Where
+from grete.spark.backfill.backfill import BackfillSpec, backfill
+from grete.spark.backfill.ranges import BackfillEnd
+from grete.spark.format.options import LogSpec
 from grete.state.pins.prepare import prepare
 from grete.state.read.local_reader import LocalReader
 from grete.worker.supervisor.local_job import LocalJob
@@ -66,11 +66,11 @@ class Delays:
         with LocalReader(self.directory.state_directory, self.code.job) as reader:
             return sum(value for store in stores for _, value in reader.all(store))
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> BackfillSpec:
         """Return the request for a backfill from the log."""
-        where = Where("embedded", "", str(self.directory.directory / "log.db"))
+        where = LogSpec("embedded", "", str(self.directory.directory / "log.db"))
         work = str(self.directory.directory / "spark")
-        return Wanted(self.code.job, self.code.__name__, where, SETTINGS, {"events": "kafka"}, work)
+        return BackfillSpec(self.code.job, self.code.__name__, where, SETTINGS, {"events": "kafka"}, work)
 
     def audit(self, spark: "SparkSession") -> Audited:
         """Audit from the log."""
@@ -102,7 +102,7 @@ def test_an_audit_agrees_with_a_live_run_of_event_time(spark: "SparkSession", sc
 def test_a_backfill_with_event_time_goes_on_live(spark: "SparkSession", scene: Delays) -> None:
     """History in batch, the rest live: every number counts twice, once at once and once later; an audit agrees."""
     scene.feed(150)
-    backfill(spark, scene.wanted()._replace(outputs=True), Until(now=True, offsets={}), scene.log, Silent())
+    backfill(spark, scene.wanted()._replace(outputs=True), BackfillEnd(now=True, offsets={}), scene.log, Silent())
     scene.feed(90)
     scene.run()
     assert scene.sum_in("totalled") + scene.held() == 2 * scene.sum_in("events")

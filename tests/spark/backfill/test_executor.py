@@ -14,16 +14,16 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition, producer_id
 from grete.settings import Settings
-from grete.spark.backfill.plans import BackfilledTask, StagePlan, Tail
+from grete.spark.backfill.plans import BackfilledTask, LogTail, StagePlan
 from grete.spark.backfill.run.executor import cut_pieces, run_stage
 from grete.spark.backfill.run.stages import has_one_channel
 from grete.spark.backfill.schema import FRAME, OUTPUT, PIECE, REPORT, STATE
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from tests.support import recommendations
 from tests.support.local_batch import run_job
 
 SUMS = str(Path(__file__).parents[1] / "sums.py")
-NOWHERE = Where("embedded", "", "/nowhere")
+NOWHERE = LogSpec("embedded", "", "/nowhere")
 HISTORY = [(f"key-{n % 7}".encode(), b"x" if n % 11 == 0 else b"%d" % n, 1_000 + n % 90) for n in range(2_500)]
 
 
@@ -165,8 +165,8 @@ def test_what_follows_the_files_in_the_log_is_read_once(files: bool, tmp_path: P
     log.poll()
     begin = 5 if files else 0
     plan = plan_of("tests.support.recommendations", 1, from_rows=False)._replace(
-        where=Where("embedded", "", str(tmp_path / "log.db")),
-        tails={(producer_id(1, 0), place): Tail(begin, 15)},
+        where=LogSpec("embedded", "", str(tmp_path / "log.db")),
+        tails={(producer_id(1, 0), place): LogTail(begin, 15)},
         files=frozenset({"forecasts"} if files else ()),
     )
     pieces: list[Any] = []

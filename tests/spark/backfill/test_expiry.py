@@ -13,9 +13,9 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.spark.backfill.audit import audit
-from grete.spark.backfill.backfill import Wanted, backfill
-from grete.spark.backfill.ranges import Until
-from grete.spark.format.options import Where
+from grete.spark.backfill.backfill import BackfillSpec, backfill
+from grete.spark.backfill.ranges import BackfillEnd
+from grete.spark.format.options import LogSpec
 from grete.state.pins.prepare import prepare
 from grete.state.read.local_reader import LocalReader
 from grete.worker.supervisor.local_job import LocalJob
@@ -48,8 +48,10 @@ def test_history_in_batch_and_the_rest_live_is_as_all_of_it_live(spark: "SparkSe
     directory = JobDirectory(tmp_path / "live")
     log = directory.open_log()
     metadata = prepare(forgetful.job, log, directory, SETTINGS, fed=[f"{NAME}-numbers"])
-    where = Where("embedded", "", str(directory.directory / "log.db"))
-    wanted = Wanted(forgetful.job, REFERENCE, where, SETTINGS, {f"{NAME}-numbers": "kafka"}, str(tmp_path / "spark"))
+    where = LogSpec("embedded", "", str(directory.directory / "log.db"))
+    wanted = BackfillSpec(
+        forgetful.job, REFERENCE, where, SETTINGS, {f"{NAME}-numbers": "kafka"}, str(tmp_path / "spark")
+    )
 
     def feed(parts: list[list[tuple[int, int]]]) -> None:
         for number, part in enumerate(parts):
@@ -59,7 +61,7 @@ def test_history_in_batch_and_the_rest_live_is_as_all_of_it_live(spark: "SparkSe
 
     history, rest = records(400, 0), records(400, 400)
     feed(history)
-    backfill(spark, wanted._replace(outputs=True), Until(now=True, offsets={}), log, Silent())
+    backfill(spark, wanted._replace(outputs=True), BackfillEnd(now=True, offsets={}), log, Silent())
     feed(rest)
     with LocalJob(forgetful.job, REFERENCE, directory, SETTINGS) as local:
         drain(local)

@@ -10,7 +10,7 @@ import pytest
 from grete.logs.partition_reader import rows as all_rows
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.backfill import backfill
-from grete.spark.backfill.ranges import Until
+from grete.spark.backfill.ranges import BackfillEnd
 from tests.spark.backfill.scene import Silent
 from tests.spark.backfill.test_event_time import Delays
 from tests.support import matches
@@ -73,7 +73,7 @@ def test_an_audit_agrees_with_a_live_run_of_joins(spark: "SparkSession", scene: 
 def test_a_backfill_with_joins_goes_on_live(spark: "SparkSession", scene: Matches) -> None:
     """History in batch, the rest live: each match once, and each event without one once; an audit agrees."""
     scene.feed(150)
-    backfill(spark, scene.wanted()._replace(outputs=True), Until(now=True, offsets={}), scene.log, Silent())
+    backfill(spark, scene.wanted()._replace(outputs=True), BackfillEnd(now=True, offsets={}), scene.log, Silent())
     scene.feed(90)
     scene.run()
     assert Counter(value for _, _, value, _ in scene.read("matched")) == scene.expected()

@@ -16,10 +16,10 @@ from grete.api.jobs.graph import RESERVED_STORES, StageGraph
 from grete.api.tasks.mode import Mode
 from grete.errors import ConfigError
 from grete.spark.backfill.audit import Audited, audit
-from grete.spark.backfill.backfill import Wanted, backfill
+from grete.spark.backfill.backfill import BackfillSpec, backfill
 from grete.spark.backfill.history_checks import Accept, Accepted
-from grete.spark.backfill.ranges import Until
-from grete.spark.format.options import Where
+from grete.spark.backfill.ranges import BackfillEnd
+from grete.spark.format.options import LogSpec
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.testing.broker import Broker
 from tests.spark.backfill.damage import damage
@@ -57,16 +57,18 @@ class Side(ParityJob):
         (directory / "job.py").write_text(f"{imported}\n\njob = {made_by}\n")
         super().__init__(directory, log=log, suffix=suffix, shift_ms=shift_ms)
         self.make(before)
-        self.where = Where(log, "", str(self.directory.directory / "log.db"))
+        self.where = LogSpec(log, "", str(self.directory.directory / "log.db"))
 
-    def wanted(self, history: dict[str, str]) -> Wanted:
+    def wanted(self, history: dict[str, str]) -> BackfillSpec:
         """Return the request for a backfill or an audit; ``history``: topic → path."""
         paths = {f"{topic}{self.suffix}": path for topic, path in history.items()}
         sources = {topic: path for topic, path in paths.items() if topic in self.read}
         work = str(self.directory.directory / "spark")
         # the history has letters, and what follows it has times of its own
         accepted = Accepted(refused=1_000, kinds=frozenset({Accept.OVERLAP}))
-        return Wanted(self.job, self.reference, self.where, SETTINGS, sources, work, outputs=True, accepted=accepted)
+        return BackfillSpec(
+            self.job, self.reference, self.where, SETTINGS, sources, work, outputs=True, accepted=accepted
+        )
 
     def damaged(self) -> set[tuple[str, int, bytes]]:
         """Change an entry of each task that has any; return stage, partition and key of each."""
@@ -106,7 +108,7 @@ def compare(spark: "SparkSession", directory: Path, made_by: str) -> Compared:
     live = Side(directory / "live", made_by, before=[*HISTORY, *table()])
     live.run(TAIL)
     built, history = Side(directory / "built", made_by), files(directory)
-    backfill(spark, built.wanted(history), Until(now=False, offsets={}), built.log, Silent())
+    backfill(spark, built.wanted(history), BackfillEnd(now=False, offsets={}), built.log, Silent())
     built.run(TAIL)
     made = [(side.state(), side.outputs()) for side in (live, built)]
     damaged = built.damaged()
@@ -154,7 +156,7 @@ def check(result: Compared, what: str, stages: Sequence[StageGraph], *, same: bo
 def test_an_audit_leaves_out_what_aligned_tasks_have_from_a_clock_alone(spark: "SparkSession", tmp_path: Path) -> None:
     """The job is built from history, and goes on; of what the clock has told, nothing is compared, and all else is."""
     side, history = Side(tmp_path / "built", "left_out()"), files(tmp_path)
-    backfill(spark, side.wanted(history), Until(now=False, offsets={}), side.log, Silent())
+    backfill(spark, side.wanted(history), BackfillEnd(now=False, offsets={}), side.log, Silent())
     events_ = [(key, value, at) for topic, key, value, at in HISTORY if topic == "events"]
     built, stages = side.state(), {stage.name: stage.store_ids() for stage in side.job.stages}
     last = {key: at for key, _, at in events_}
@@ -216,14 +218,14 @@ def test_a_job_of_both_modes(spark: "SparkSession", log: str, tmp_path: Path, re
         job = Side(tmp_path / side, made_by, log=log, suffix=suffix, shift_ms=shift_ms, before=before)
         wanted = job.wanted(files(tmp_path, shift_ms))
         if side == "built":
-            backfill(spark, wanted, Until(now=False, offsets={}), job.log, Silent())
+            backfill(spark, wanted, BackfillEnd(now=False, offsets={}), job.log, Silent())
         job.run(TAIL)
         made.append((job.state(), list(job.outputs().values())))
         if side == "built":
             audited = audit(spark, wanted, job.log, Silent(), aligned=True)
             assert (audited.wrong, audited.differences) == (0, [])
             with pytest.raises(ConfigError, match=r"is deterministic in part and has run .*: give the job"):
-                backfill(spark, wanted, Until(now=True, offsets={}), job.log, Silent())
+                backfill(spark, wanted, BackfillEnd(now=True, offsets={}), job.log, Silent())
         job.log.close()
     assert made[1] == made[0]
     assert sum(made[0][1], Counter())

@@ -13,11 +13,11 @@ from grete.protocol.commit import Commit, ExternalInput
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.spark.backfill.audit import check_whole
-from grete.spark.backfill.backfill import Wanted
-from grete.spark.backfill.plans import Tail
-from grete.spark.backfill.ranges import Cover, Ends, Until, check_placed, cover, parse_until
+from grete.spark.backfill.backfill import BackfillSpec
+from grete.spark.backfill.plans import LogTail
+from grete.spark.backfill.ranges import BackfillEnd, Ends, InputRanges, check_placed, cover, parse_until
 from grete.spark.backfill.sources import sources_of
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import settled_fold
 from grete.state.write.rescale import rescale
@@ -27,13 +27,15 @@ from tests.support import recommendations
 
 PLACE = TopicPartition("sentences", 0)
 WIRING = wire(word_count.job.topology(), 0, 0)
-ANY = Until(now=False, offsets={})
+ANY = BackfillEnd(now=False, offsets={})
 ARCHIVE: Ends = {"sentences": {0: 60}}
 PLAIN: Ends = {"sentences": None}
 LIVE: Ends = {}
 
 
-def found(ends: Ends, until: Until, *, log: tuple[int, int] = (0, 100), reached: int | None = None) -> Cover:
+def found(
+    ends: Ends, until: BackfillEnd, *, log: tuple[int, int] = (0, 100), reached: int | None = None
+) -> InputRanges:
     """Return the cover of the job's one task over a log of these bounds, of a job that has come to ``reached``."""
     data = MemoryLogData(lambda: 0)
     memory = MemoryLog(data)
@@ -53,21 +55,21 @@ def commit(wiring: TaskWiring, offset: int) -> Commit:
 @pytest.mark.parametrize(
     ("ends", "until", "log", "reached", "tail", "resume"),
     [
-        (LIVE, ANY, (0, 100), None, Tail(0, 100), 100),  # all that the log has
-        (LIVE, ANY, (0, 100), 70, Tail(0, 70), 70),  # a job that has run: to where it is
-        (LIVE, Until(now=True, offsets={}), (0, 100), 70, Tail(0, 100), 100),
-        (LIVE, Until(now=False, offsets={PLACE: 80}), (0, 100), 70, Tail(0, 80), 80),
+        (LIVE, ANY, (0, 100), None, LogTail(0, 100), 100),  # all that the log has
+        (LIVE, ANY, (0, 100), 70, LogTail(0, 70), 70),  # a job that has run: to where it is
+        (LIVE, BackfillEnd(now=True, offsets={}), (0, 100), 70, LogTail(0, 100), 100),
+        (LIVE, BackfillEnd(now=False, offsets={PLACE: 80}), (0, 100), 70, LogTail(0, 80), 80),
         (PLAIN, ANY, (0, 100), None, None, 0),  # files without offsets come before the topic
         (PLAIN, ANY, (40, 100), None, None, 40),
-        (PLAIN, ANY, (0, 100), 70, Tail(0, 70), 70),
+        (PLAIN, ANY, (0, 100), 70, LogTail(0, 70), 70),
         (ARCHIVE, ANY, (0, 100), None, None, 60),  # an archive ends where it ends
-        (ARCHIVE, ANY, (50, 100), 70, Tail(60, 70), 70),
-        (ARCHIVE, Until(now=True, offsets={}), (60, 100), None, Tail(60, 100), 100),
-        (ARCHIVE, Until(now=False, offsets={PLACE: 50}), (0, 100), None, None, 50),
+        (ARCHIVE, ANY, (50, 100), 70, LogTail(60, 70), 70),
+        (ARCHIVE, BackfillEnd(now=True, offsets={}), (60, 100), None, LogTail(60, 100), 100),
+        (ARCHIVE, BackfillEnd(now=False, offsets={PLACE: 50}), (0, 100), None, None, 50),
     ],
 )
 def test_each_offset_is_in_one_place(
-    ends: Ends, until: Until, log: tuple[int, int], reached: int | None, tail: Tail | None, resume: int
+    ends: Ends, until: BackfillEnd, log: tuple[int, int], reached: int | None, tail: LogTail | None, resume: int
 ) -> None:
     """Files up to their end, the log from there on, the live job from where both end."""
     covered = found(ends, until, log=log, reached=reached)
@@ -78,15 +80,27 @@ def test_each_offset_is_in_one_place(
 @pytest.mark.parametrize(
     ("ends", "until", "log", "reached", "message"),
     [
-        (LIVE, Until(now=False, offsets={PLACE: 101}), (0, 100), None, "from offset 101, but the log has 0 to 100"),
+        (
+            LIVE,
+            BackfillEnd(now=False, offsets={PLACE: 101}),
+            (0, 100),
+            None,
+            "from offset 101, but the log has 0 to 100",
+        ),
         (ARCHIVE, ANY, (61, 100), None, "from offset 60, but the log has 61 to 100"),
-        (ARCHIVE, Until(now=True, offsets={}), (61, 100), None, "files end at offset 60, and the log starts at 61"),
+        (
+            ARCHIVE,
+            BackfillEnd(now=True, offsets={}),
+            (61, 100),
+            None,
+            "files end at offset 60, and the log starts at 61",
+        ),
         (ARCHIVE, ANY, (0, 50), None, "from offset 60, but the log has 0 to 50"),
-        (LIVE, Until(now=False, offsets={PLACE: 30}), (0, 100), 70, "committed up to offset 70, beyond 30"),
+        (LIVE, BackfillEnd(now=False, offsets={PLACE: 30}), (0, 100), 70, "committed up to offset 70, beyond 30"),
     ],
 )
 def test_a_gap_or_a_step_back_is_refused(
-    ends: Ends, until: Until, log: tuple[int, int], reached: int | None, message: str
+    ends: Ends, until: BackfillEnd, log: tuple[int, int], reached: int | None, message: str
 ) -> None:
     """Offsets that would be missing, or sent twice, are an error that names them."""
     with pytest.raises(ConfigError, match=message):
@@ -95,9 +109,13 @@ def test_a_gap_or_a_step_back_is_refused(
 
 @pytest.mark.parametrize(
     ("ends", "until", "resume"),
-    [(LIVE, Until(now=False, offsets={PLACE: 3}), 3), (ARCHIVE, ANY, 60), (LIVE, Until(now=True, offsets={}), 0)],
+    [
+        (LIVE, BackfillEnd(now=False, offsets={PLACE: 3}), 3),
+        (ARCHIVE, ANY, 60),
+        (LIVE, BackfillEnd(now=True, offsets={}), 0),
+    ],
 )
-def test_an_open_transaction_is_named(ends: Ends, until: Until, resume: int) -> None:
+def test_an_open_transaction_is_named(ends: Ends, until: BackfillEnd, resume: int) -> None:
     """The end of the log lies in front of it: an offset behind is refused, and who goes on from the end is told."""
     data = MemoryLogData(lambda: 0)
     memory = MemoryLog(data)
@@ -118,14 +136,14 @@ def test_an_open_transaction_is_named(ends: Ends, until: Until, resume: int) -> 
 
 def test_what_is_not_sent_is_said() -> None:
     """Beyond where the job was its outputs of the history are not written: a remark says from where to where."""
-    (remark,) = found(LIVE, Until(now=True, offsets={}), reached=70).remarks
+    (remark,) = found(LIVE, BackfillEnd(now=True, offsets={}), reached=70).remarks
     assert "70 to 100 is not sent" in remark.replace("offset 70; what it would have sent from there", "70")
 
 
 def test_offsets_and_sources_are_checked_by_name() -> None:
     """Every partition and every topic needs its word; what is no input is refused by name."""
     job = recommendations.job
-    assert parse_until("now", job) == Until(now=True, offsets={})
+    assert parse_until("now", job) == BackfillEnd(now=True, offsets={})
     assert parse_until("0=7", word_count.job).offsets == {PLACE: 7}
     for text, message in (("0=7", "write now, or"), ("locations:0=7", "says nothing of"), ("x:0=1", "is no input")):
         with pytest.raises(ConfigError, match=message):
@@ -165,7 +183,7 @@ def test_an_audit_of_a_log_without_its_beginning_is_refused() -> None:
     memory.create_topic("sentences", 1, plain=True)
     for _ in range(9):
         data.append(PLACE, None, b"", 0, None)
-    wanted = Wanted(word_count.job, "", Where("embedded", "", ""), Settings(), {"sentences": "kafka"}, "")
+    wanted = BackfillSpec(word_count.job, "", LogSpec("embedded", "", ""), Settings(), {"sentences": "kafka"}, "")
     check_whole(memory, wanted, {(WIRING.producer, PLACE): 0})
     memory.trim(PLACE, 4)
     with pytest.raises(ConfigError, match=r"sentences\[0\] starts at offset 4: .* --from sentences=PATH"):

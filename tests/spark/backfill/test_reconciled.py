@@ -11,10 +11,10 @@ import pytest
 from grete.cli import command_line
 from grete.errors import Halted
 from grete.protocol.ids import TopicPartition
-from grete.spark.backfill.file_rows import FileRows, Hole
+from grete.spark.backfill.file_rows import FileRows, OffsetHole
 from grete.spark.backfill.history_checks import Accept, Accepted
-from grete.spark.backfill.plans import Tail
-from grete.spark.backfill.ranges import Cover
+from grete.spark.backfill.plans import LogTail
+from grete.spark.backfill.ranges import InputRanges
 from grete.spark.backfill.reconciled import InputAccount, reconciled
 from tests.spark.backfill.scene import NOW_MS, Scene, external, parquet
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PLACE = TopicPartition("events", 0)
-COVER = Cover({(0, PLACE): Tail(40, 50)}, {}, {}, {PLACE: 50}, [])
+COVER = InputRanges({(0, PLACE): LogTail(40, 50)}, {}, {}, {PLACE: 50}, [])
 
 
 def rows(taken: int) -> FileRows:
     """Return the rows of a task: a file of ten, of which it has refused one."""
-    found = FileRows("events", 0, records=taken, first_ms=3, reached_ms=9, refused_rows=1, holes=[Hole(4, 6)])
+    found = FileRows("events", 0, records=taken, first_ms=3, reached_ms=9, refused_rows=1, holes=[OffsetHole(4, 6)])
     found.block("a", 4, 3, 8)
     found.block("a", 6, 1, 9)
     return found

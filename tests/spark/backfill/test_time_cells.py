@@ -13,10 +13,10 @@ import pytest
 from grete.execution.build import store_names
 from grete.job.directory import JobDirectory
 from grete.settings import Settings
-from grete.spark.backfill.backfill import Wanted, backfill
+from grete.spark.backfill.backfill import BackfillSpec, backfill
 from grete.spark.backfill.history_checks import Accept, Accepted
-from grete.spark.backfill.ranges import Until
-from grete.spark.format.options import Where
+from grete.spark.backfill.ranges import BackfillEnd
+from grete.spark.format.options import LogSpec
 from grete.state.pins.prepare import prepare
 from grete.state.read.checkpoints.snapshots import contents, segments, snapshots
 from tests.spark.backfill.scene import Silent
@@ -94,10 +94,12 @@ def built(spark: "SparkSession", directory: Path, history: dict[str, str]) -> di
     job, place, settings = time_cells.job, JobDirectory(directory), Settings()
     log = place.open_log()
     prepare(job, log, place, settings, fed=[*history])
-    where = Where("embedded", "", str(place.directory / "log.db"))
+    where = LogSpec("embedded", "", str(place.directory / "log.db"))
     accepted = Accepted(refused=1_000, kinds=frozenset({Accept.TIMES}))
-    wanted = Wanted(job, time_cells.__name__, where, settings, history, str(directory / "work"), accepted=accepted)
-    backfill(spark, wanted, Until(now=False, offsets={}), log, Silent())
+    wanted = BackfillSpec(
+        job, time_cells.__name__, where, settings, history, str(directory / "work"), accepted=accepted
+    )
+    backfill(spark, wanted, BackfillEnd(now=False, offsets={}), log, Silent())
     found = {mode: {name: dict[str, int]() for each in STORES.values() for name in each} for mode in MODES}
     for (stage, _), snapshot in zip(job.tasks(), snapshots(log, job), strict=True):
         names, (task, mode) = store_names(stage), stage.name.split("-")

@@ -12,9 +12,9 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.spark.backfill.audit import audit
-from grete.spark.backfill.backfill import Wanted, backfill
-from grete.spark.backfill.ranges import Until
-from grete.spark.format.options import Where
+from grete.spark.backfill.backfill import BackfillSpec, backfill
+from grete.spark.backfill.ranges import BackfillEnd
+from grete.spark.format.options import LogSpec
 from grete.state.pins.prepare import prepare
 from grete.state.read.local_reader import LocalReader
 from grete.worker.supervisor.local_job import LocalJob
@@ -40,8 +40,8 @@ class Watched:
         self.log = self.directory.open_log()
         self.metadata = prepare(watching.job, self.log, self.directory, SETTINGS, fed=["events"])
         self._at = [0, 4_000, 300]  # of the partitions
-        where = Where("embedded", "", str(directory / "log.db"))
-        self.wanted = Wanted(watching.job, MODULE, where, SETTINGS, {"events": "kafka"}, str(directory / "spark"))
+        where = LogSpec("embedded", "", str(directory / "log.db"))
+        self.wanted = BackfillSpec(watching.job, MODULE, where, SETTINGS, {"events": "kafka"}, str(directory / "spark"))
 
     def feed(self, first: int, last: int) -> None:
         """Send records of these numbers, in each partition in the order of time, with pauses now and then."""
@@ -78,7 +78,7 @@ def test_a_job_from_history_has_made_what_a_live_one_has(spark: "SparkSession", 
     live.feed(0, 200)
     live.run()
     built.feed(0, 120)
-    backfill(spark, built.wanted._replace(outputs=True), Until(now=True, offsets={}), built.log, Silent())
+    backfill(spark, built.wanted._replace(outputs=True), BackfillEnd(now=True, offsets={}), built.log, Silent())
     built.feed(120, 200)
     built.run()
     told, held = built.made()

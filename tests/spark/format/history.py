@@ -14,7 +14,7 @@ from grete.ports import ExternalRecord, JobLogReader, JobMetadata
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.spark.format.changes import BEGINNING, NOTHING, Position, later, position_at
+from grete.spark.format.changes import BEGINNING, NOTHING, ChangePoint, later, position_at
 from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.state.read.checkpoints.snapshots import contents, live, segments, snapshots_at
 from grete.worker.supervisor.local_job import LocalJob
@@ -79,7 +79,7 @@ def _committed(log: JobLogReader, job: Job) -> int:
     return min(-1 if last is None else last.commit.checkpoint_id for last in lasts)
 
 
-def positions(log: JobLogReader, job: Job = job) -> list[Position]:
+def positions(log: JobLogReader, job: Job = job) -> list[ChangePoint]:
     """Return the position of each checkpoint that can be read, oldest first."""
     stage, found = job.stages[1], [BEGINNING]
     newest = position_at(log, job, stage, None, aligned=True)
@@ -88,7 +88,7 @@ def positions(log: JobLogReader, job: Job = job) -> list[Position]:
     return found
 
 
-def counts_at(log: JobLogReader, position: Position, job: Job = job) -> Counts:
+def counts_at(log: JobLogReader, position: ChangePoint, job: Job = job) -> Counts:
     """Return the content of the store of counts at a position."""
     found: Counts = {}
     offsets = {number: place.offset for number, place in position.places.items() if place != NOTHING}

@@ -23,7 +23,7 @@ from grete.spark.format.change_rows import StoreColumns, change_rows
 from grete.spark.format.changes import (
     BEGINNING,
     NOTHING,
-    Position,
+    ChangePoint,
     changes,
     decode_position,
     earliest,
@@ -62,7 +62,7 @@ def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
     log.close()
 
 
-def rows(log: JobLog, start: Position, end: Position) -> list[dict[str, Any]]:
+def rows(log: JobLog, start: ChangePoint, end: ChangePoint) -> list[dict[str, Any]]:
     """Return the changes between two positions, each task's oldest first."""
     parts = ranges(log, job, STAGE, start, end)
     return [row for _, part in parts for batch in change_rows(log, part, COUNTS) for row in batch.to_pylist()]
@@ -139,7 +139,7 @@ def test_what_is_trimmed_is_said(tmp_path: Path) -> None:
     assert first == cut
     state |= {(row["partition"], row["key"]): row["value"] for row in rows(log, first, found[-1])}
     assert state == counts_at(log, found[-1])
-    other = Position(1, {0: found[-1].places[0]._replace(offset=10**6)})
+    other = ChangePoint(1, {0: found[-1].places[0]._replace(offset=10**6)})
     with pytest.raises(ConfigError, match="this is the log of another job"):
         rows(log, other, found[-1])
     log.close()

@@ -15,7 +15,7 @@ from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
-from grete.spark.format.changes import Position, wirings_of
+from grete.spark.format.changes import ChangePoint, wirings_of
 from grete.state.write.rescale import rescale
 from grete.testing.broker import Broker
 from tests.spark.format.history import REFERENCE, SETTINGS, Counts, counts_at, positions, run
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(1_800)  # the first to come starts Spark
 
 
-def newest(directory: Path) -> tuple[Position, Counts]:
+def newest(directory: Path) -> tuple[ChangePoint, Counts]:
     """Return the newest position of the job, and the counts there."""
     log = JobDirectory(directory).open_log(create=False)
     found = positions(log)[-1]

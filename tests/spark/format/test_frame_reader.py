@@ -14,7 +14,7 @@ from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.frames import encode_columns
 from grete.protocol.ids import RollbackEntry, TopicPartition
 from grete.spark.format.columns import column
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from grete.spark.format.reader import FrameReader, Producer, StreamPlan, stream
 
 pytestmark = pytest.mark.spark  # the module needs what comes with it
@@ -57,7 +57,7 @@ def test_what_was_trimmed_while_it_was_read_is_read_again(tmp_path: Path) -> Non
         [ExternalRecord(WORDS, None, frame(1, 1, seq, b"%d" % seq + large), 1) for seq in range(3)], {}
     )
     plan = StreamPlan(column("key", utf8), column("value", utf8), {1: Producer("split-0", 1, ())}, aligned=True)
-    where = Where(EMBEDDED, "", str(file))
+    where = LogSpec(EMBEDDED, "", str(file))
     reading = stream(where, plan, WORDS)
     assert next(reading).column("value").to_pylist()[0].startswith("0")
     log.trim(WORDS, 2)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from grete.core.changelog.changelog_fold import Segment
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_data
 from grete.spark.format import latest_values
-from grete.spark.format.latest_values import Newest
+from grete.spark.format.latest_values import NewestEntries
 from grete.state.read.checkpoints.snapshots import contents, live
 from tests.core.test_changelog_fold import BASE
 
@@ -32,7 +32,7 @@ def test_columns_are_what_a_restore_gives(
             encoded.append(encode_data(header, stores, keys, values, None if reset is None else sorted(reset)))
         segments.append(Segment(BASE, number, tuple(encoded)))
     expected = contents(segments, frozenset({1}))[1]
-    newest = Newest(1)
+    newest = NewestEntries(1)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(latest_values, "_TIDY_ROWS", tidy)
         newest.feed(segments)

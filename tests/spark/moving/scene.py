@@ -18,11 +18,11 @@ from grete.ports import ExternalRecord, JobLog
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from grete.spark.moving.spark_mover import SparkMover
 from grete.state.pins.prepare import prepare
 from grete.state.read.checkpoints.snapshots import Snapshot, contents, segments, snapshots
-from grete.state.write.moving.entries import Moved
+from grete.state.write.moving.entries import MovedEntries
 from grete.state.write.moving.mover import Mover
 from grete.state.write.rescale import rescale
 from grete.worker.supervisor.local_job import LocalJob
@@ -134,7 +134,7 @@ class Moving:
         self.job = load_job(self.reference)
         self.job_directory = JobDirectory(directory / "job", address=self.address)
         self.log: JobLog = self.job_directory.open_log()
-        self.where = Where(log, "", str(self.job_directory.directory / "log.db"))
+        self.where = LogSpec(log, "", str(self.job_directory.directory / "log.db"))
 
     def of(self, partitions: int) -> "Moving":
         """Return the same with other code; this one's log is closed."""
@@ -175,7 +175,7 @@ class Moving:
             local.stop()
         return self
 
-    def rescale(self, partitions: int, mover: Mover | None = None) -> Moved:
+    def rescale(self, partitions: int, mover: Mover | None = None) -> MovedEntries:
         """Rescale it."""
         embedded = self.address.embedded
         return rescale(self.log, self.job, partitions, SETTINGS, embedded=embedded, mover=mover)

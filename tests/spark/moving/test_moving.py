@@ -15,13 +15,13 @@ from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.ports import ExternalRecord, JobLog
 from grete.protocol.partitioner import partition_of
-from grete.spark.format.options import Where
+from grete.spark.format.options import LogSpec
 from grete.spark.moving.spark_mover import SparkMover
 from grete.state.pins.prepare import prepare
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import contents, segments, snapshots
 from grete.state.write.fork import fork
-from grete.state.write.moving.entries import Moved
+from grete.state.write.moving.entries import MovedEntries
 from grete.state.write.moving.mover import Mover
 from grete.testing.broker import Broker
 from grete.worker.supervisor.local_job import LocalJob
@@ -127,7 +127,7 @@ class Forked:
         self.job_directory = JobDirectory(directory / "job")
         self.log: JobLog = self.job_directory.open_log()
         prepare(self.job, self.log, self.job_directory, SETTINGS, ["events"])
-        self.where = Where("embedded", "", str(self.job_directory.directory / "log.db"))
+        self.where = LogSpec("embedded", "", str(self.job_directory.directory / "log.db"))
 
     def run(self, records: list[ExternalRecord]) -> None:
         """Let workers process records."""
@@ -146,7 +146,7 @@ class Forked:
             if value is not None
         ]
 
-    def fork_of(self, first: "Forked", mover: Mover | None = None) -> Moved:
+    def fork_of(self, first: "Forked", mover: Mover | None = None) -> MovedEntries:
         """Take the state of another one."""
         found = snapshots(first.log, first.job)
         return fork(

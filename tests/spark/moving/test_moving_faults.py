@@ -17,7 +17,7 @@ from grete.cli.main import app
 from grete.errors import ConfigError, Fenced
 from grete.spark.moving.spark_mover import SparkMover
 from grete.state.read.checkpoints.commits import all_wirings, last_commit
-from grete.state.write.bulk.bulk_write_attempt import BulkWrite, Written
+from grete.state.write.bulk.bulk_write_attempt import AttemptData, BulkWrite
 from grete.state.write.moving.routes import Route
 from grete.worker.supervisor.local_job import LocalJob
 from tests.spark.backfill.scene import Silent
@@ -44,7 +44,7 @@ class Raced(SparkMover):
 
     job: Moving
 
-    def write(self, routes: Sequence[Route], bulk_write: BulkWrite) -> tuple[list[Written], Counter[str]]:
+    def write(self, routes: Sequence[Route], bulk_write: BulkWrite) -> tuple[list[AttemptData], Counter[str]]:
         """Write, and let workers take the tasks over."""
         done = super().write(routes, bulk_write)
         with self.job.started() as local:

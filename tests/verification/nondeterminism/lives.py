@@ -26,7 +26,7 @@ from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, open_reader
 from grete.ports import ExternalRecord, Log
 from grete.protocol.ids import TopicPartition
-from grete.replay.determinism.replay import Found, replay
+from grete.replay.determinism.replay import ReplayResult, replay
 from grete.settings import Settings
 from grete.state.read.checkpoints.commits import newest_commit
 from grete.worker.life.process_main import WorkerSpec, main
@@ -181,14 +181,14 @@ def restarted(case: str, directory: Path) -> str:
     return said(replay_of(case, directory, restarts[-1]))
 
 
-def replay_of(case: str, directory: Path, since: int) -> Found:
+def replay_of(case: str, directory: Path, since: int) -> ReplayResult:
     """Return the findings of a replay."""
     os.environ["CORPUS_DIRECTORY"] = str(directory)
     with closing(open_reader(IN_DIRECTORY, directory / "log.db")) as log:
         return replay(load_job(package(case)), log, Settings(), since)
 
 
-def said(found: Found) -> str:
+def said(found: ReplayResult) -> str:
     """Return a word for it."""
     return "same" if (found.difference, found.halted) == (None, None) else "differs"
 

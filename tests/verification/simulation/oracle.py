@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from grete.core.graph.task_topology import TaskWiring
-from grete.execution.timing.timers import Due
+from grete.execution.timing.timers import DueTimer
 from grete.ports import ExternalRecord
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
@@ -116,7 +116,7 @@ class TaskHistory:
         return self._run.time
 
     @property
-    def waits(self) -> list[Due]:
+    def waits(self) -> list[DueTimer]:
         """Return the due times that windows and joins still wait for, after the last replay."""
         return self._run.waits
 

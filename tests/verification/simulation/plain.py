@@ -13,7 +13,7 @@ from grete.api.tasks.timers import Timer
 from grete.core.graph.task_topology import TaskWiring
 from grete.execution.timing.event_time import BEFORE_ALL, TimeSource
 from grete.execution.timing.reserved_stores import META, STREAM_TIME, TURN
-from grete.execution.timing.timers import WALL, Due
+from grete.execution.timing.timers import WALL, DueTimer
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from tests.verification.simulation.expiry_kind import FRESH, PlainExpiring, is_expired
@@ -174,10 +174,10 @@ class PlainRun:
         self.seen["numbers out of order"] += new and number < highest
         self._highest[place[:2]] = max(number, highest)
 
-    def _keep(self) -> tuple[Content, SortedSet[Due], SortedSet[Due]]:
+    def _keep(self) -> tuple[Content, SortedSet[DueTimer], SortedSet[DueTimer]]:
         return dict(self.content), self._timers.set.copy(), self.alarms.set.copy()
 
-    def _undo(self, before: tuple[Content, SortedSet[Due], SortedSet[Due]]) -> None:
+    def _undo(self, before: tuple[Content, SortedSet[DueTimer], SortedSet[DueTimer]]) -> None:
         """Go back, but for the turns: what has had none of them comes to no harm."""
         self.content.clear()
         self.content.update(before[0])
@@ -240,7 +240,7 @@ class PlainRun:
                 self.seen["timers that a drain leaves"] += len(self._timers.set)
 
     @property
-    def waits(self) -> list[Due]:
+    def waits(self) -> list[DueTimer]:
         """Return the due times that windows and joins still wait for."""
         return [due for due in self._timers.set if due.owner]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sortedcontainers import SortedSet
 
 from grete.execution.timing.reserved_stores import TIMERS
-from grete.execution.timing.timers import Due
+from grete.execution.timing.timers import DueTimer
 
 Content = dict[tuple[int, bytes], bytes]
 _SIGN = 1 << 63
@@ -44,21 +44,21 @@ class PlainTimers:
     def __init__(self, content: Content, owner: str = "") -> None:
         self._content = content
         self._owner = owner
-        self.set: SortedSet[Due] = SortedSet()
+        self.set: SortedSet[DueTimer] = SortedSet()
 
     def schedule(self, at: int, key: str = "", owner: str | None = None) -> None:
         """Set a timer."""
         owner = self._owner if owner is None else owner
-        self.set.add(Due(at, owner, key))
+        self.set.add(DueTimer(at, owner, key))
         self._content[TIMERS, _timer_key(at, owner, key)] = b""
 
     def cancel(self, at: int, key: str = "", owner: str | None = None) -> None:
         """Remove a timer."""
         owner = self._owner if owner is None else owner
-        self.set.discard(Due(at, owner, key))
+        self.set.discard(DueTimer(at, owner, key))
         self._content.pop((TIMERS, _timer_key(at, owner, key)), None)
 
-    def pop(self, now: int) -> Due | None:
+    def pop(self, now: int) -> DueTimer | None:
         """Remove and return the first timer that is due."""
         if not self.set or (due := self.set[0]).at > now:
             return None

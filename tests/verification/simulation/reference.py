@@ -14,7 +14,7 @@ from grete.core.events import Advance
 from grete.core.graph.task_topology import TaskWiring
 from grete.execution.calls.flight import DRAWS
 from grete.execution.timing.event_time import BEFORE_ALL, TimeSource
-from grete.execution.timing.timers import Due
+from grete.execution.timing.timers import DueTimer
 from grete.ports import ExternalRecord
 from grete.protocol.changelog import InputDecision
 from grete.protocol.commit import Commit
@@ -155,7 +155,7 @@ class PlainTask:
         return self._run.time
 
     @property
-    def waits(self) -> list[Due]:
+    def waits(self) -> list[DueTimer]:
         """Return the due times that windows and joins still wait for."""
         return self._run.waits
 
@@ -206,7 +206,7 @@ class LogicalHistory(TaskHistory):
         return self._task.time
 
     @property
-    def waits(self) -> list[Due]:
+    def waits(self) -> list[DueTimer]:
         """Return the due times that windows and joins still wait for, after the last replay."""
         return self._task.waits
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from grete.api.sinks.sink import Entry, Owner, Released
 from grete.errors import Fenced, Halted
-from grete.execution.sinks.outbox_executor import AtOnce
+from grete.execution.sinks.outbox_executor import InlineExecutor
 from tests.verification.simulation.boundary import Boundary
 
 DIRECTORY = "files"
@@ -35,7 +35,7 @@ class SlowSteps(Executor):
         if not self._steps or self._steps[0][0] > self._now():
             return False
         _, future, step = self._steps.popleft()
-        done = AtOnce().submit(step)
+        done = InlineExecutor().submit(step)
         if error := done.exception():
             future.set_exception(error)
         else:

@@ -128,7 +128,7 @@ class Coordinator:
         if end is None or not self.renews:  # None: its claim was refused, and it starts again
             return False
         behind = [row.value or b"" for row in self.partition.rows if row.offset >= end]
-        if endings.outcome((), behind) is not endings.WhatBecame.ABSENT:
+        if endings.outcome((), behind) is not endings.TransactionOutcome.ABSENT:
             return False
         self.refusals += 1
         return self.refusals % RENEWS_EVERY == 1  # with no draw, so that all else in a world stays as it was

@@ -13,8 +13,8 @@ from grete.execution.deterministic.lint.scope import UNKNOWN, Code
 from grete.execution.deterministic.lint.state import (
     MUTATORS,
     REMOVERS,
-    Effect,
     StateWrite,
+    WriteEffect,
     effect_of_item,
     is_constant,
     is_declared,
@@ -71,7 +71,7 @@ class CodeReader:
                     self._target(target, value, node)
             case ast.Delete(targets=targets):
                 for target in targets:
-                    self._write(target, target.lineno, Effect.NOTHING)
+                    self._write(target, target.lineno, WriteEffect.NOTHING)
             case ast.ExceptHandler(type=kind, name=name, body=body):
                 self._handler(kind, name, body)
             case ast.If(body=body, orelse=[]) if all(self._only_logs(each) for each in body):
@@ -256,7 +256,7 @@ class CodeReader:
         if not named and (key is not None or isinstance(self.code.resolve(owner), ModuleType)):
             self._suspect(call, f"{function}() with a computed name", names.UNREADABLE)
         elif key is not None and function == "setattr":
-            self.found.writes.append(StateWrite(key, call.lineno, Effect.STATE))
+            self.found.writes.append(StateWrite(key, call.lineno, WriteEffect.STATE))
         elif key is not None:
             self.found.reads.append((key, call.lineno))
 
@@ -269,7 +269,7 @@ class CodeReader:
             self.found.calls.append((member, made, True))
             self._reference_base(value)
         elif key is not None and method in MUTATORS | REMOVERS:
-            self._write(value, call.lineno, Effect.STATE if method in MUTATORS or used else Effect.NOTHING)
+            self._write(value, call.lineno, WriteEffect.STATE if method in MUTATORS or used else WriteEffect.NOTHING)
             if used or method == "setdefault":
                 self.found.reads.append((key, call.lineno))
             self._reference_base(value)
@@ -297,7 +297,7 @@ class CodeReader:
     def _moves(self, value: ast.expr, line: int) -> None:
         """Note that an iterator, or a generator of numbers, goes on."""
         if (key := key_of(self.code, value)) is not None:
-            self.found.writes.append(StateWrite(key, line, Effect.STATE))
+            self.found.writes.append(StateWrite(key, line, WriteEffect.STATE))
             self.found.reads.append((key, line))
             self._reference_base(value)
 
@@ -309,13 +309,13 @@ class CodeReader:
             for each, part in zip(target.elts, values, strict=False):
                 self._target(each, part, statement)
             return
-        effect = Effect.STATE
+        effect = WriteEffect.STATE
         if isinstance(target, ast.Subscript):
             self._visit(target.slice)
             if value is not None:
                 effect = effect_of_item(self.code, target, value)
         elif value is not None and (self._is_fresh(target, statement) or self._is_made_once(target, value)):
-            effect = Effect.NOTHING
+            effect = WriteEffect.NOTHING
         if isinstance(target, ast.Attribute | ast.Subscript) and key_of(self.code, target) is None:
             self._visit(target.value)
         elif not (isinstance(target, ast.Name) and target.id in self.code.names.variables):
@@ -331,7 +331,7 @@ class CodeReader:
         """Tell whether this makes what is missing, out of nothing that a record brings: then it is always the same."""
         return ast.unparse(target) in self._missing and is_constant(self.code, value)
 
-    def _write(self, target: ast.expr, line: int, effect: Effect) -> None:
+    def _write(self, target: ast.expr, line: int, effect: WriteEffect) -> None:
         if (key := key_of(self.code, target)) is not None:
             self.found.writes.append(StateWrite(key, line, effect))
             self._reference_base(target)

@@ -13,7 +13,7 @@ from grete.execution.deterministic.lint.patterns import unwrapped
 from grete.execution.deterministic.lint.reading import CodeReading
 from grete.execution.deterministic.lint.scope import Code
 from grete.execution.deterministic.lint.source import ModuleSource, Sources
-from grete.execution.deterministic.lint.state import Effect, StateKey, StateWrite
+from grete.execution.deterministic.lint.state import StateKey, StateWrite, WriteEffect
 
 FOR_RECORDS = ("process", "process_batch", "on_timer", "on_window", "on_join")
 
@@ -49,7 +49,7 @@ class Project:
             types = {} if code.owner is None else self._attribute_types(code.owner)
             self._take(code, CodeReader(code, types).read())
         for source, write in self._writes:
-            if write.effect is Effect.STATE and write.key in self._reads:
+            if write.effect is WriteEffect.STATE and write.key in self._reads:
                 self._add(source, write.line, f"{write.key.kind} {write.key.name} outlives a record", STATE)
         return sorted(self._findings)
 

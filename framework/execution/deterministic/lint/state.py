@@ -25,7 +25,7 @@ class StateKey(NamedTuple):
     name: str
 
 
-class Effect(Enum):
+class WriteEffect(Enum):
     """The effect of a write on later records."""
 
     STATE = "they may see what this record has left"
@@ -38,7 +38,7 @@ class StateWrite:
 
     key: StateKey
     line: int
-    effect: Effect
+    effect: WriteEffect
 
 
 def is_ours(value: object) -> bool:
@@ -110,10 +110,10 @@ def mutable_defaults(code: Code) -> set[str]:
     return {argument.arg for argument, default in pairs if isinstance(default, MUTABLE)}
 
 
-def effect_of_item(code: Code, target: ast.Subscript, value: ast.expr) -> Effect:
+def effect_of_item(code: Code, target: ast.Subscript, value: ast.expr) -> WriteEffect:
     """Return the finding about ``target = value``: none, if the value is computed from the key alone, as in a cache."""
     made_of = set(_depends(code, value))
-    return Effect.NOTHING if made_of and made_of <= set(_depends(code, target.slice)) else Effect.STATE
+    return WriteEffect.NOTHING if made_of and made_of <= set(_depends(code, target.slice)) else WriteEffect.STATE
 
 
 def is_constant(code: Code, value: ast.expr) -> bool:

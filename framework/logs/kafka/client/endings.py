@@ -22,7 +22,7 @@ def may_come_again(seconds: float) -> bool:
     return seconds >= ONCE_S
 
 
-class WhatBecame(Enum):
+class TransactionOutcome(Enum):
     """The part of a writer's last transaction that the changelog has, once a new epoch was taken."""
 
     THERE = auto()  # the transaction, as a whole
@@ -44,10 +44,10 @@ def tells(own: Sequence[bytes], value: bytes) -> bool:
         return True
 
 
-def outcome(own: Sequence[bytes], found: Sequence[bytes]) -> WhatBecame:
+def outcome(own: Sequence[bytes], found: Sequence[bytes]) -> TransactionOutcome:
     """Judge by the values of all messages that a reader finds there; ``own``: those of the transaction, in order."""
     if not found:
-        return WhatBecame.ABSENT
+        return TransactionOutcome.ABSENT
     if list(found) == list(own):
-        return WhatBecame.THERE
-    return WhatBecame.SPLIT if set(found) <= set(own) else WhatBecame.FOREIGN
+        return TransactionOutcome.THERE
+    return TransactionOutcome.SPLIT if set(found) <= set(own) else TransactionOutcome.FOREIGN

@@ -15,8 +15,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from grete.errors import FrameworkError
+from grete.logs.kafka.client.broker_query import BrokerQuery
 from grete.logs.kafka.client.errors import AWAY, UNKNOWN, Troubles, failed, failure
-from grete.logs.kafka.client.question import Question
 from grete.logs.kafka.client.tls_diagnosis import ClientConfig
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
@@ -41,9 +41,9 @@ class MetadataClient:
         self._bootstrap = bootstrap
         self._patience = patience
         self._found: set[str] = set()  # topics that were there when somebody asked
-        self._asking: Question | None = None  # the last one that took long
-        self._probe: Question | None = None  # of ``answers``
-        self._positions: Question | None = None  # of ``group_offsets``
+        self._asking: BrokerQuery | None = None  # the last one that took long
+        self._probe: BrokerQuery | None = None  # of ``answers``
+        self._positions: BrokerQuery | None = None  # of ``group_offsets``
         self._late = False  # whether the last answer took longer than a slice, or did not come
 
     def answers(self) -> bool:
@@ -153,10 +153,10 @@ class MetadataClient:
         answer: int = self._ask(question, f"looking for a time in {partition}", f"Describe on topic {topic}", [topic])
         return answer
 
-    def group_offsets(self, partitions: Sequence[KafkaPartition]) -> Question:
+    def group_offsets(self, partitions: Sequence[KafkaPartition]) -> BrokerQuery:
         """Ask the coordinator of the consumer's group for its offsets; return the question, and wait for nothing."""
         group = self._group = self._group or self._troubles.made(Consumer, self._config)
-        self._positions = Question(lambda: group.committed(list(partitions), timeout=ANSWER_S))
+        self._positions = BrokerQuery(lambda: group.committed(list(partitions), timeout=ANSWER_S))
         return self._positions
 
     def waits(self) -> None:
@@ -240,14 +240,14 @@ class MetadataClient:
         ):
             raise self.no_answer(began_s)
 
-    def _asked(self, ask: Callable[[], Any]) -> Question:
+    def _asked(self, ask: Callable[[], Any]) -> BrokerQuery:
         """Ask in a thread, once no other one asks."""
 
         def alone() -> Any:
             with self._in_use:
                 return ask()
 
-        return Question(alone)
+        return BrokerQuery(alone)
 
     def _take_errors(self) -> None:
         """Let the client say by its callback what is wrong, unless a question is under way: then there is no poll."""

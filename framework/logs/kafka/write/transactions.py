@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from grete.errors import FrameworkError, Halted, LogAway, TransientError
 from grete.halts import HaltCode
 from grete.logs.kafka.client.config import transactional
-from grete.logs.kafka.client.endings import WhatBecame, may_come_again, outcome, tells
+from grete.logs.kafka.client.endings import TransactionOutcome, may_come_again, outcome, tells
 from grete.logs.kafka.client.errors import Troubles, failed
 from grete.logs.kafka.client.tls_diagnosis import ClientConfig
 from grete.logs.kafka.write.producer import HANDED_MAX, Callback, append_time, hand_over, unknown_offset
@@ -237,13 +237,13 @@ class Transactions:
         rows = self._tail(own) if known else []
         logger.info("transactional id %s has a new epoch, after %.0f ms", self.id, 1_000 * (time.monotonic() - began))
         match outcome(own, [row.value for row in rows]):
-            case WhatBecame.FOREIGN:
+            case TransactionOutcome.FOREIGN:
                 raise _Refusal
-            case WhatBecame.SPLIT:
+            case TransactionOutcome.SPLIT:
                 raise split(self.id, self.partition)
-            case WhatBecame.ABSENT:
+            case TransactionOutcome.ABSENT:
                 return None
-            case WhatBecame.THERE:
+            case TransactionOutcome.THERE:
                 pairs = zip(messages, rows, strict=True)
                 return [Delivery(owner, token, at.offset, at.append_time_ms) for (owner, token, _), at in pairs]
 

@@ -41,7 +41,7 @@ class CommittedAt(NamedTuple):
         )
 
 
-class Latest:
+class LatestCommit:
     """The last valid commit of the messages fed (C2), a bulk write's after its outcome; their highest generation."""
 
     def __init__(self, changelog: TopicPartition) -> None:
@@ -134,7 +134,7 @@ def last_commit(log: LogReader, changelog: TopicPartition, bounds: tuple[int, in
     return latest_of(log, changelog, bounds).found
 
 
-class Behind(NamedTuple):
+class TaskBehind(NamedTuple):
     """A task has committed fewer records of a partition than their producer has committed as sent."""
 
     wiring: TaskWiring
@@ -143,7 +143,7 @@ class Behind(NamedTuple):
     sent: int
 
 
-def tasks_behind(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> Iterator[Behind]:
+def tasks_behind(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> Iterator[TaskBehind]:
     """Yield the tasks whose last commits lack records of streams, and of which. ``tasks``: with their producers."""
     sent = {
         (wiring.producer, TopicPartition(o.topic, o.partition)): o.next_seq - 1
@@ -158,7 +158,7 @@ def tasks_behind(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> Iterator[
         }
         for channel in wiring.channels:
             if (had := taken.get(channel, 0)) != (made := sent.get(channel, 0)):
-                yield Behind(wiring, channel[1], had, made)
+                yield TaskBehind(wiring, channel[1], had, made)
 
 
 def end_of(log: LogReader, changelog: TopicPartition) -> tuple[CommittedAt | None, int]:
@@ -167,7 +167,7 @@ def end_of(log: LogReader, changelog: TopicPartition) -> tuple[CommittedAt | Non
     return latest.found, latest.top
 
 
-def latest_of(log: LogReader, changelog: TopicPartition, bounds: tuple[int, int] | None = None) -> Latest:
+def latest_of(log: LogReader, changelog: TopicPartition, bounds: tuple[int, int] | None = None) -> LatestCommit:
     """Return the fold of a changelog's end, as far back as the commit before the last valid one.
 
     A message tells its validity only to a reader that has seen what is between it and a valid commit (C2).
@@ -177,7 +177,7 @@ def latest_of(log: LogReader, changelog: TopicPartition, bounds: tuple[int, int]
         start, end = log.bounds(changelog) if bounds is None else bounds
         begin, bounds = max(start, end - window), None
         messages = list(rows_left(log, changelog, begin, end))
-        latest, commits = Latest(changelog), dict[int, CommittedAt]()
+        latest, commits = LatestCommit(changelog), dict[int, CommittedAt]()
         if begin > start:
             commits = _commits_of(changelog, messages)
             proven = _first_proven(list(commits.values()))
@@ -223,7 +223,7 @@ def newest_commit(log: LogReader, wiring: TaskWiring, bounds: tuple[int, int] | 
     return _settled(log, wiring, latest_of(log, wiring.changelog, bounds))
 
 
-def _settled(log: LogReader, wiring: TaskWiring, latest: Latest) -> CommittedAt | None:
+def _settled(log: LogReader, wiring: TaskWiring, latest: LatestCommit) -> CommittedAt | None:
     in_doubt = latest.in_doubt
     if in_doubt is not None and find_outcome(log, wiring.outcome_changelog, in_doubt.commit.bulk_write_id or ""):
         return in_doubt
@@ -248,7 +248,7 @@ def newest_commits(log: LogReader, tasks: Iterable[TaskWiring]) -> Iterator[tupl
 
 def count_commits(log: LogReader, changelog: TopicPartition) -> int:
     """Return the number of valid commits (C2) in what is left of a changelog."""
-    latest = Latest(changelog)
+    latest = LatestCommit(changelog)
     for message in rows_left(log, changelog, *log.bounds(changelog)):
         latest.take(message)
     return latest.count

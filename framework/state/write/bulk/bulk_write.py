@@ -25,9 +25,9 @@ from grete.settings import Settings
 from grete.state.pins.pins import APPLY
 from grete.state.read.checkpoints.commits import all_wirings, tasks_behind
 from grete.state.read.checkpoints.snapshots import fold_to_end
-from grete.state.write.bulk.bulk_write_attempt import BulkWrite, Written
+from grete.state.write.bulk.bulk_write_attempt import AttemptData, BulkWrite
 from grete.state.write.bulk.bulk_write_commits import commit_of
-from grete.state.write.bulk.task_claim import Claimed, append, claim, verify
+from grete.state.write.bulk.task_claim import ClaimedTask, append, claim, verify
 
 _OUTPUTS = "-outputs"  # the end of a bulk write's id: without its process its outputs cannot be sent
 
@@ -64,7 +64,7 @@ def begin(log: Log, job: Job, settings: Settings, *, outputs: bool = False) -> B
 def commit(
     log: Log,
     bulk_write: BulkWrite,
-    written: Iterable[Written],
+    written: Iterable[AttemptData],
     *,
     settings: Settings,
     full: bool,
@@ -79,7 +79,7 @@ def commit(
     are not included; the others stay. ``outputs`` become visible with the outcome: ``begin`` must know of them.
     Raises Fenced: a task was claimed meanwhile, the bulk write does not count.
     """
-    winners: dict[int, Written] = {}
+    winners: dict[int, AttemptData] = {}
     for each in written:
         if winners.setdefault(each.task, each) is not each:
             raise ConfigError(
@@ -90,7 +90,7 @@ def commit(
     ends = {partition: end for partition, (_, end) in log.all_bounds(channels).items()}
     tasks, changelog_positions = list(bulk_write.tasks), []
     for number, task in enumerate(tasks):
-        won = winners.get(number, Written(number, 0, 0, 0, task.begin))
+        won = winners.get(number, AttemptData(number, 0, 0, 0, task.begin))
         made = commit_of(log, bulk_write, task, won, ends, settings, full=full, external=external or {})
         if task.transactional:
             log.transactional(task.changelog)
@@ -153,7 +153,7 @@ def _in_doubt(log: Log, wiring: TaskWiring) -> str | None:
     return fold_to_end(log, wiring).in_doubt
 
 
-def _decide(log: Log, tasks: Sequence[Claimed], outcome: Outcome, outputs: Sequence[ExternalRecord] = ()) -> None:
+def _decide(log: Log, tasks: Sequence[ClaimedTask], outcome: Outcome, outputs: Sequence[ExternalRecord] = ()) -> None:
     """Append the outcome where it decides, verify it (C3), then copies: a worker need not look elsewhere."""
     for number, task in enumerate(tasks):
         message = encode_outcome(task.header(ChangelogType.OUTCOME), outcome)
@@ -200,7 +200,7 @@ def check_used_up(tasks: Sequence[tuple[TaskWiring, Commit | None]]) -> None:
 # --- claims and commits -----------------------------------------------------------------------------------------------
 
 
-def _claim(log: Log, wiring: TaskWiring, job: Job, settings: Settings, *, outputs: bool) -> Claimed:
+def _claim(log: Log, wiring: TaskWiring, job: Job, settings: Settings, *, outputs: bool) -> ClaimedTask:
     """Claim one task; in a transaction where its workers use them, or if it carries the bulk write's outputs (S1)."""
     graph = next(stage for stage in job.stages if wiring.name.rpartition("-")[0] == stage.name)
     outside = settings.aligned and writes_outside(graph, job.topology())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from grete.execution.limits import MESSAGE_BYTES_MAX
 from grete.ports import Log
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_data
-from grete.state.write.bulk.task_claim import Claimed, append, verify
+from grete.state.write.bulk.task_claim import ClaimedTask, append, verify
 
 _OPEN_MESSAGES = 64  # data messages queued before they are handed to the log
 
@@ -19,11 +19,11 @@ class BulkWrite:
     bulk_write_id: str
     checkpoint_id: int
     time_ms: int  # of the log, at the first claim
-    tasks: tuple[Claimed, ...]
+    tasks: tuple[ClaimedTask, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class AttemptData:
     """The data that one attempt has written for one task: nothing newer is before ``verified``."""
 
     task: int  # index in BulkWrite.tasks
@@ -69,7 +69,7 @@ class Attempt:
             self._offsets += [delivery.offset for delivery in sent]
             self._open = []
 
-    def close(self) -> Written:
+    def close(self) -> AttemptData:
         """Wait until all is in the log; return what was written. Raises Fenced if another process has the task."""
         if self._reset is not None:
             self._message((), (), ())
@@ -79,4 +79,4 @@ class Attempt:
             alone = self._offsets == list(range(verified, verified + len(self._offsets)))
             last = self._offsets[-1]
             verified = last + 1 if alone else verify(self._log, self._claimed, verified, last)
-        return Written(self._task, self._number, self._count, self._digest, verified)
+        return AttemptData(self._task, self._number, self._count, self._digest, verified)

@@ -17,16 +17,16 @@ from grete.protocol.commit import (
 )
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.state.write.bulk.bulk_write_attempt import BulkWrite, Written
-from grete.state.write.bulk.task_claim import Claimed
+from grete.state.write.bulk.bulk_write_attempt import AttemptData, BulkWrite
+from grete.state.write.bulk.task_claim import ClaimedTask
 from grete.stores.overlay.rewrite_slice import BEGUN
 
 
 def commit_of(
     log: Log,
     bulk_write: BulkWrite,
-    task: Claimed,
-    won: Written,
+    task: ClaimedTask,
+    won: AttemptData,
     ends: Mapping[TopicPartition, int],
     settings: Settings,
     *,
@@ -69,7 +69,7 @@ def commit_of(
 
 
 def _inputs(
-    bulk_write: BulkWrite, task: Claimed, by_producer: Mapping[int, Claimed], ends: Mapping[TopicPartition, int]
+    bulk_write: BulkWrite, task: ClaimedTask, by_producer: Mapping[int, ClaimedTask], ends: Mapping[TopicPartition, int]
 ) -> Iterator[InputCommit]:
     """Yield the position in each stream: its end, with all that the producers have sent included."""
     checkpoint_id, channels = bulk_write.checkpoint_id, task.wiring.channels
@@ -92,7 +92,7 @@ def _inputs(
         )
 
 
-def _rewrite_of(bulk_write: BulkWrite, task: Claimed, settings: Settings) -> ChangelogRewrite:
+def _rewrite_of(bulk_write: BulkWrite, task: ClaimedTask, settings: Settings) -> ChangelogRewrite:
     base = task.base
     if base is None:
         return ChangelogRewrite()
@@ -102,7 +102,7 @@ def _rewrite_of(bulk_write: BulkWrite, task: Claimed, settings: Settings) -> Cha
     return rewrite
 
 
-def _logical(bulk_write: BulkWrite, task: Claimed) -> DeterministicCommit | None:
+def _logical(bulk_write: BulkWrite, task: ClaimedTask) -> DeterministicCommit | None:
     """Return the logical time: all records of the bulk write are before its checkpoint, all live records after it.
 
     Of an aligned task only the frontiers of its deterministic producers (A2b), None if it has none.
@@ -116,12 +116,12 @@ def _logical(bulk_write: BulkWrite, task: Claimed) -> DeterministicCommit | None
     return DeterministicCommit(0, time_us, max(time_us, task.lease, known.lease if known else 0), frontiers)
 
 
-def _next_seq(task: Claimed, partition: TopicPartition) -> int:
+def _next_seq(task: ClaimedTask, partition: TopicPartition) -> int:
     outputs = () if task.base is None else task.base.outputs
     return next((o.next_seq for o in outputs if TopicPartition(o.topic, o.partition) == partition), 1)
 
 
-def _position(log: Log, task: Claimed, partition: TopicPartition, external: Mapping[TopicPartition, int]) -> int:
+def _position(log: Log, task: ClaimedTask, partition: TopicPartition, external: Mapping[TopicPartition, int]) -> int:
     if partition in external:
         return external[partition]
     known = () if task.base is None else task.base.external

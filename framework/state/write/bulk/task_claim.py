@@ -21,7 +21,7 @@ ACK_S_MAX = 600.0  # an append that takes longer has an unknown outcome (C4)
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedTask:
     """One task. ``begin``: the offset behind its claim, made at ``time_ms``; ``base``: the last commit that counts."""
 
     wiring: TaskWiring
@@ -47,7 +47,7 @@ class Claimed:
         return ChangelogHeader(kind, self.generation, self.next_seq, 0)
 
 
-def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: bool = True) -> Claimed:
+def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: bool = True) -> ClaimedTask:
     """Claim a task, and read up to the own claim (C1). ``settle``: a bulk write in doubt here gets its outcome.
 
     At task (0, 0) it is rolled back: its process can no longer decide it. Elsewhere it gets a copy of the outcome
@@ -58,7 +58,7 @@ def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: 
     fold = fold_to_end(log, wiring)
     own = Claim(os.urandom(16), platform.node()[:200], os.getpid(), time.time_ns() // 1_000_000)
     while True:
-        task = Claimed(wiring, fold.top + 1, own.nonce, transactional)
+        task = ClaimedTask(wiring, fold.top + 1, own.nonce, transactional)
         message = encode_claim(task.header(ChangelogType.CLAIM)._replace(seq=0), own)
         (sent,) = append(log, task, [message], sync=True, may_lose=True)
         end, behind = log.bounds(wiring.changelog)[1], sent.offset + 1
@@ -92,7 +92,7 @@ def claim(log: Log, wiring: TaskWiring, *, transactional: bool = False, settle: 
 
 def append(
     log: Log,
-    task: Claimed,
+    task: ClaimedTask,
     messages: Sequence[bytes],
     *,
     sync: bool = False,
@@ -139,7 +139,7 @@ def append(
     return sent
 
 
-def verify(log: Log, task: Claimed, begin: int, own: int) -> int:
+def verify(log: Log, task: ClaimedTask, begin: int, own: int) -> int:
     """Return the offset behind the own message at ``own``, with nothing newer from ``begin`` up to it (C3).
 
     Raises Fenced if there is something newer; Halted, TransientError if the own message cannot be read.
@@ -150,7 +150,7 @@ def verify(log: Log, task: Claimed, begin: int, own: int) -> int:
     return own + 1
 
 
-def _look(log: Log, task: Claimed, check: TailCheck, begin: int, end: int, *, acknowledged: int = 0) -> None:
+def _look(log: Log, task: ClaimedTask, check: TailCheck, begin: int, end: int, *, acknowledged: int = 0) -> None:
     try:
         for row in rows(log, task.changelog, begin, end, acknowledged=acknowledged):
             newer = check.row(row.offset, row.value or b"")
@@ -160,7 +160,7 @@ def _look(log: Log, task: Claimed, check: TailCheck, begin: int, end: int, *, ac
         raise _fenced(task, f"its changelog was trimmed: {error}") from error
 
 
-def _fenced(task: Claimed, reason: str) -> Fenced:
+def _fenced(task: ClaimedTask, reason: str) -> Fenced:
     return Fenced(
         f"{task.wiring.name}: {reason}; the bulk write of generation {task.generation} does not count: stop the job's "
         "workers, and run it again",

@@ -22,7 +22,7 @@ EntryRow = tuple[int, bytes, bytes]  # store id, key, value
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedEntries:
     """The entries written, by "stage/store", at ``checkpoint_id`` of the job that has them now."""
 
     checkpoint_id: int

@@ -8,7 +8,7 @@ from grete.execution.timing.floors import FLOOR
 from grete.execution.timing.reserved_stores import META, STREAM_TIME, TIMERS
 from grete.ports import Log, LogReader
 from grete.protocol.changelog_position import ChangelogPosition
-from grete.state.write.bulk.bulk_write_attempt import Attempt, BulkWrite, Written
+from grete.state.write.bulk.bulk_write_attempt import Attempt, AttemptData, BulkWrite
 from grete.state.write.moving.entries import chunks, entries_of
 from grete.state.write.moving.routes import Route, check_floors, check_seen, counted, times_to_begin_with
 
@@ -22,7 +22,7 @@ class Mover(Protocol):
         """Raise ConfigError for a store whose keys do not tell where they belong, by what is there now."""
         ...
 
-    def write(self, routes: Sequence[Route], bulk_write: BulkWrite) -> tuple[list[Written], Counter[str]]:
+    def write(self, routes: Sequence[Route], bulk_write: BulkWrite) -> tuple[list[AttemptData], Counter[str]]:
         """Write all state; return the attempt of each task, and the entries by "stage/store"."""
         ...
 
@@ -59,7 +59,7 @@ class InProcess:
         apart = {route.stage for route in routes if route.moves and len(times[route.stage]) > 1}
         check_seen(routes, seen, apart, assume_keyed=assume_keyed)
 
-    def write(self, routes: Sequence[Route], bulk_write: BulkWrite) -> tuple[list[Written], Counter[str]]:
+    def write(self, routes: Sequence[Route], bulk_write: BulkWrite) -> tuple[list[AttemptData], Counter[str]]:
         """As of Mover."""
         entries = Counter[str]()
         attempts: dict[int, Attempt] = {}

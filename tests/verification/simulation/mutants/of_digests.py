@@ -5,7 +5,7 @@ from typing import Any
 
 from grete.core.actions import ProcessExternal
 from grete.execution.deterministic.decided import DecidedRows
-from grete.execution.deterministic.remade import Made
+from grete.execution.deterministic.remade import RemadePartition
 from grete.ports import ExternalRecord, LogRow
 from tests.verification.simulation.mutants.registry import full_of, mutant
 
@@ -15,11 +15,11 @@ _thinned = full_of("crash", "thinned input", damaged=True)
 _changed = full_of("crash", "other outputs", damaged=True)
 
 
-@mutant(Made, "_compare", "unnoticed", focus=_changed, world="deterministic")
+@mutant(RemadePartition, "_compare", "unnoticed", focus=_changed, world="deterministic")
 def digest_not_compared(_compare: Any) -> Any:
     """A sink drops a repeated output by its seq alone, whatever its content (D5)."""
 
-    def mistaken(self: Made, records: Sequence[ExternalRecord]) -> None:
+    def mistaken(self: RemadePartition, records: Sequence[ExternalRecord]) -> None:
         self._count(records)
 
     return mistaken

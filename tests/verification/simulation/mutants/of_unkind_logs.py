@@ -217,7 +217,7 @@ def refused_is_fenced(_refused: Any) -> Any:
 @mutant(endings, "outcome", "exactly once", "sink", "output", shows=_writes_in_transactions, focus=_patient)
 def claim_overlooked_by_a_new_epoch(_outcome: Any) -> Any:
     """A refused process takes the transactional id back, though another has claimed the task meanwhile (S1, C4)."""
-    return lambda own, found: endings.WhatBecame.ABSENT
+    return lambda own, found: endings.TransactionOutcome.ABSENT
 
 
 @mutant(

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 POLL_S = 0.2  # between two looks at Spark's progress: a bar that moves
 
 
-class Telling(Protocol):
+class ProgressSink(Protocol):
     """The receiver of progress messages."""
 
     def say(self, text: str) -> None:
@@ -21,10 +21,10 @@ class Telling(Protocol):
         ...
 
 
-class Watching:
+class SparkProgress:
     """Shows how many of Spark's tasks are done, as long as the block lasts."""
 
-    def __init__(self, spark: "SparkSession", telling: Telling) -> None:
+    def __init__(self, spark: "SparkSession", telling: ProgressSink) -> None:
         self._tracker = spark.sparkContext.statusTracker()
         self._telling = telling
         self._over = threading.Event()

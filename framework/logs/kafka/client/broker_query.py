@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Question:
+class BrokerQuery:
     """Is asked from the start on. Its thread ends with the question's own bound, and holds nothing up."""
 
     def __init__(self, ask: Callable[[], Any]) -> None:
