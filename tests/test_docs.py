@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 LINE_MAX = 120
 CHAPTER_LINES_MAX = 45  # one screen
+FILES_MAX = 5  # of a row of the map: more is a list, and no answer
 NAMES = ("PROTOCOL.md", "TRACEABILITY.md", "SIMULATION.md", "guides/kafka.md")
 PAGES = {name: (DOCS / name).read_text("utf-8") for name in NAMES}
 KINDS = {"inv.": set(INVARIANTS), "mut.": set(MUTANTS), "counterexample": set(COUNTEREXAMPLES)}
@@ -208,6 +209,14 @@ def test_the_map_names_files_that_are_there() -> None:
             wrong += [] if path.exists() else [name]
             folder = path if name.endswith("/") else path.parent
     assert wrong == []
+
+
+def test_a_row_of_the_map_is_a_place_to_begin() -> None:
+    """A question has at most five files, and a page or a decision that gives the reasons: the rest is in MODULES.md."""
+    table = (ROOT / "docs/ARCHITECTURE.md").read_text("utf-8").partition("## Where to look")[2].partition("\n## ")[0]
+    rows = [row.split(" | ") for row in re.findall(r"^\| (?!Question)(.*) \|$", table, re.MULTILINE)]
+    assert len(rows) > 40
+    assert [row[0] for row in rows if len(re.findall(r"`[\w/]+(?:\.py|/)`", row[1])) > FILES_MAX or len(row) != 3] == []
 
 
 def test_each_chapter_fits_on_a_screen_and_names_what_is_there() -> None:
