@@ -10,7 +10,7 @@ from grete.batch.frames import Frame
 from grete.batch.history_task import HistoryTask
 from grete.batch.passes import AlignedPass, HistoryPass, LogicalPass
 from grete.batch.record_order import Piece
-from grete.execution.limits import CALLS_MS
+from grete.execution.limits import CALLS_LOOK_MS
 from grete.execution.task_code.processor import Processor
 from grete.ports import ExternalRecord
 from grete.stores.overlay.overlay import Overlay
@@ -56,4 +56,4 @@ def _wait_for_calls(processor: Processor, *, until_none: bool) -> None:
     in_flight = processor.in_flight
     while in_flight is not None and (in_flight.count if until_none else in_flight.full):
         if not in_flight.work():
-            time.sleep(CALLS_MS / 1000)
+            time.sleep(CALLS_LOOK_MS / 1000)

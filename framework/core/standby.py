@@ -8,7 +8,7 @@ from grete.core.actions import Action, ApplySegment, ReadChangelog, WipeStore, W
 from grete.core.changelog.changelog_fold import ChangelogFold, Segment
 from grete.core.events import ChangelogRow
 from grete.core.lifecycle import STANDBY, StandbyPhase
-from grete.core.limits import TAIL
+from grete.core.limits import TAIL_MESSAGES
 from grete.core.startup import base_in, is_named_by, position_beyond_end
 from grete.errors import Halted
 from grete.halts import HaltCode
@@ -99,7 +99,7 @@ class StandbyCore:
         if self.phase is not StandbyPhase.PROBING:
             self._become(StandbyPhase.PROBING)
         self._changelog_position, self._base = None, -1
-        return [WipeStore(), ReadChangelog(max(self._log_start, self._log_end - TAIL))]
+        return [WipeStore(), ReadChangelog(max(self._log_start, self._log_end - TAIL_MESSAGES))]
 
     @property
     def _last_ids(self) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from grete.core.changelog.ownership import Ownership
 from grete.core.events import ChangelogAppended, ChangelogEnd, ChangelogRow, OutcomeFound, Start
 from grete.core.external_inputs import Bounds
 from grete.core.lifecycle import START, StartupPhase
-from grete.core.limits import TAIL
+from grete.core.limits import TAIL_MESSAGES
 from grete.errors import Fenced, Halted
 from grete.halts import HaltCode
 from grete.protocol.changelog import ChangelogType, Claim, decode_changelog_header
@@ -86,7 +86,7 @@ class StartUp:
         self.restored, (log_start, log_end) = True, self.bounds[self._changelog]
         wipe: list[Action] = [WipeStore()] if self._changelog_position is not None or log_end > 0 else []
         self._become(StartupPhase.PROBING)
-        return [*wipe, ReadChangelog(max(log_start, log_end - TAIL))]
+        return [*wipe, ReadChangelog(max(log_start, log_end - TAIL_MESSAGES))]
 
     def read(self, event: ChangelogRow | ChangelogEnd | OutcomeFound) -> list[Action]:
         """Take what was asked for: a message of the changelog, its end, or the outcome of a bulk write."""

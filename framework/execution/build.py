@@ -22,7 +22,7 @@ from grete.execution.engine.aligned_mode import AlignedMode
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.engine.joint_progress import JointProgress
 from grete.execution.engine.task_io import TaskIO
-from grete.execution.engine.task_parts import COVERED, TaskParts
+from grete.execution.engine.task_parts import COVERED_TOKEN, TaskParts
 from grete.execution.inputs.early_frames import SpilledFrames
 from grete.execution.job_task import JobTask
 from grete.execution.limits import progress_pace_ms
@@ -72,7 +72,7 @@ def _connect(
             changelog, -1 if changelog_position is None else decode_changelog_position(changelog_position).offset
         )
     else:
-        log.produce(owner, COVERED, ())
+        log.produce(owner, COVERED_TOKEN, ())
 
 
 def check_stage(graph: StageGraph, topology: Topology, settings: Settings) -> None:

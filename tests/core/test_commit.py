@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from grete.core import actions as do
 from grete.core.changelog.changelog_fold import ChangelogFold
 from grete.core.changelog.changelog_rewrite import ChangelogRewrite
-from grete.core.limits import ROUNDS_MAX
+from grete.core.limits import REWRITE_ROUNDS_MAX
 from grete.protocol.changelog import ChangelogType, decode_changelog_header
 from grete.protocol.changelog_position import ChangelogPosition
 from grete.protocol.commit import OutputCommit, RoundStart
@@ -141,7 +141,7 @@ def test_round_starts_are_thinned_out() -> None:
         rewrite.committed(offset, offset, b"", changelog_retention_ms=640)
         before = rewrite.trim(offset, changelog_retention_ms=640)
         assert before is None or offset - 640 - 20 <= before <= offset - 640
-        assert len(rewrite.rounds) <= ROUNDS_MAX + 1
+        assert len(rewrite.rounds) <= REWRITE_ROUNDS_MAX + 1
     assert 300 < (before or 999) < 1_000
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grete.core.graph.partitioners import KeyAt, Partitioner, Recognized, Recognizer
-from grete.core.limits import BITS_MIN
+from grete.core.limits import EVIDENCE_BITS_MIN
 from grete.protocol.partitioner import crc32_partition_of, partition_of
 
 MURMUR2, CRC32, OWN = Partitioner
@@ -70,7 +70,7 @@ def test_two_producers_are_told_from_one_of_its_own() -> None:
 def test_the_evidence_is_counted_in_bits(partitions: int) -> None:
     """Of two partitions 12 telling keys, of four 6: a chance of 1 in 4096 each."""
     telling = [key for key in placed(MURMUR2, partitions, 0) if crc32_partition_of(key, partitions) != 0]
-    needed = -(-BITS_MIN // (partitions.bit_length() - 1))
+    needed = -(-EVIDENCE_BITS_MIN // (partitions.bit_length() - 1))
     telling = telling or [key for key in (b"%d" % n for n in range(50_000)) if partition_of(key, partitions) == 0]
     assert recognized(partitions, 0, *telling[: needed - 1]) is None
     found = recognized(partitions, 0, *telling[:needed])

@@ -8,7 +8,7 @@ from grete.core import actions as do
 from grete.core import events as on
 from grete.core.changelog.ownership import Ownership
 from grete.core.lifecycle import TaskStatus
-from grete.core.limits import TAIL
+from grete.core.limits import TAIL_MESSAGES
 from grete.core.startup import StartUp
 from grete.errors import Fenced, Halted
 from grete.halts import HaltCode
@@ -155,18 +155,18 @@ def test_an_old_changelog_position_is_used_although_its_claim_was_trimmed() -> N
 
 def test_a_restore_reads_from_the_round_start_that_a_late_commit_names() -> None:
     """With history the log is long: any commit near the end names the last complete round before it (1.8 R1)."""
-    task = committed(checkpoints=TAIL)
+    task = committed(checkpoints=TAIL_MESSAGES)
     base, end = task.log.commits(INNER)[-1].base, len(task.log.rows[CHANGELOG])
     after = task.successor(same_host=False).start()
     assert base > 0
-    assert reads(after)[:2] == [end - TAIL, base]
+    assert reads(after)[:2] == [end - TAIL_MESSAGES, base]
     assert after.store == task.store
 
 
 def test_a_restore_without_a_named_base_reads_from_the_start() -> None:
     """If no commit is near the end, the log's start is the base (1.8 R1)."""
     task = committed(checkpoints=1)
-    for seq in range(TAIL + 1):
+    for seq in range(TAIL_MESSAGES + 1):
         header = ChangelogHeader(ChangelogType.DATA, 1, task.core.ownership.next_seq + seq, 0)
         task.log.append(CHANGELOG, encode_data(header, [], [], []))
     after = task.successor(same_host=False).start()
@@ -215,7 +215,7 @@ def test_a_damaged_changelog_halts_with_its_place() -> None:
     for start in ("near the end", "further back"):
         task = committed()
         if start == "further back":
-            task.log.append(CHANGELOG, *[task.log.rows[CHANGELOG][0][1]] * TAIL)  # repeats of the claim
+            task.log.append(CHANGELOG, *[task.log.rows[CHANGELOG][0][1]] * TAIL_MESSAGES)  # repeats of the claim
         task.log.rows[CHANGELOG][2] = (0, b"\x19damaged")
         with pytest.raises(Halted, match=r"j\.b\.changelog\[0\],? offset 2: .* the changelog is damaged"):
             task.successor(same_host=False).start()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grete.core.graph.task_topology import wire
 from grete.execution.inputs.watermarks import IdleInputs
-from grete.execution.limits import EVERY_MS
+from grete.execution.limits import WATERMARK_MS
 from grete.execution.timing.event_time import AFTER_ALL, BEFORE_ALL, OUTSIDE, EventTime, TimeSource
 from grete.protocol.control import decode_watermark
 from grete.protocol.envelope import MessageType, decode_header
@@ -194,8 +194,8 @@ def test_watermarks_are_held_back_for_a_moment() -> None:
         task.runner.watermark = (value, False)
         task.run()
     assert told() == [100]
-    assert task.driver.due_in_ms() <= EVERY_MS
-    task.now_ms += EVERY_MS
+    assert task.driver.due_in_ms() <= WATERMARK_MS
+    task.now_ms += WATERMARK_MS
     task.run()
     assert told() == [100, 300]
     task.runner.watermark = (400, True)
@@ -216,7 +216,7 @@ def test_what_is_sent_while_idle_is_followed_by_the_same_watermark(mark: tuple[i
     task.run()
     producer.send(1, "x")
     task.run()
-    task.now_ms += EVERY_MS
+    task.now_ms += WATERMARK_MS
     task.run()
     headers = [decode_header(row.value or b"") for row in task.data.partition(OUT[0]).rows]
     types = [header.type for header in headers if header.type in (MessageType.WATERMARK, MessageType.FRAME)]

@@ -76,7 +76,7 @@ def dies(owner: type, name: str, count: int) -> None:
 
 def main(directory: Path, mode: str, where: str, count: int) -> None:
     """Run until all is committed."""
-    vars(changelog_writer)["SLICE_KEYS"], vars(write_ahead)["PART_BYTES_MIN"] = 7, 1_000
+    vars(changelog_writer)["SLICE_KEYS"], vars(write_ahead)["FREEZE_PART_BYTES_MIN"] = 7, 1_000
     Overlay.apply_chunk.__defaults__ = (7,)
     dies(*CALLS[where], count)
     job, log = open_job(directory, mode)

@@ -180,7 +180,7 @@ def driven_by(make: Callable[..., TaskDriver]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(history, "assemble", make)
         patch.setattr(job_host, "INTERVALS_MAX", 40)
-        patch.setattr(write_ahead, "PART_BYTES_MIN", 0)  # each deterministic checkpoint is sent ahead
+        patch.setattr(write_ahead, "FREEZE_PART_BYTES_MIN", 0)  # each deterministic checkpoint is sent ahead
         yield
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from grete.execution.inputs.backpressure import Backpressure, ReportedPositions, lag_bound
 from grete.execution.inputs.input_reader import InputReader
-from grete.execution.limits import AGAIN_MS, LAG_PER_PRODUCER, REPORTED_MS, REPORTED_PARTS
+from grete.execution.limits import BACKPRESSURE_LOOK_MS, LAG_PER_PRODUCER, POSITION_REPORT_MS, POSITION_REPORT_PARTS
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.protocol.ids import TopicPartition
 
@@ -59,10 +59,10 @@ def test_while_they_are_behind_it_looks_every_few_ms() -> None:
     log = logged(101)
     backpressure = Backpressure(log, STREAMS, 100, len(STREAMS))
     assert backpressure.behind(0)
-    assert backpressure.due_in_ms == AGAIN_MS
+    assert backpressure.due_in_ms == BACKPRESSURE_LOOK_MS
     log.trim(STREAMS[1], 5)
-    assert (backpressure.behind(AGAIN_MS - 1), log.looks) == (True, 1)
-    assert (backpressure.behind(AGAIN_MS), log.looks) == (False, 2)
+    assert (backpressure.behind(BACKPRESSURE_LOOK_MS - 1), log.looks) == (True, 1)
+    assert (backpressure.behind(BACKPRESSURE_LOOK_MS), log.looks) == (False, 2)
 
 
 def test_what_is_processed_does_not_count_though_it_is_not_trimmed() -> None:
@@ -107,8 +107,8 @@ def test_a_consumer_notes_a_good_part_at_once_and_the_rest_after_a_while() -> No
     task.offset = 100
     assert task.look(3) == 100
     task.offset = 101
-    assert task.look(REPORTED_MS) == 100
-    assert task.look(1 + REPORTED_MS) == 101
+    assert task.look(POSITION_REPORT_MS) == 100
+    assert task.look(1 + POSITION_REPORT_MS) == 101
 
 
 def test_a_consumer_that_goes_back_notes_it() -> None:
@@ -169,7 +169,7 @@ class Job:
 
     def behind(self, source: int) -> bool:
         """Look again."""
-        self.now += AGAIN_MS
+        self.now += BACKPRESSURE_LOOK_MS
         return self.sources[source].behind(self.now)
 
 
@@ -202,7 +202,7 @@ def test_sources_keep_to_the_bound_and_stop_for_nothing_else(
                 job.send(source, record=False)
             case "process":
                 job.process(count)
-                if job.end - job.processed <= job.bound - job.bound // REPORTED_PARTS:
+                if job.end - job.processed <= job.bound - job.bound // POSITION_REPORT_PARTS:
                     assert not job.behind(source)
             case "trim":
                 job.log.trim(job.stream, job.processed)
@@ -210,7 +210,7 @@ def test_sources_keep_to_the_bound_and_stop_for_nothing_else(
                 job.now += 100.0 * count
         assert sum(offset >= job.processed for offset in job.records) <= 2 * job.bound + sources
     job.process(job.end)
-    job.now += REPORTED_MS
+    job.now += POSITION_REPORT_MS
     job.reported.look(job.now)
     assert not any(job.behind(source) for source in range(sources))
 

@@ -69,7 +69,7 @@ def test_with_an_interval_of_ten_minutes_no_task_reaches_its_bound(
 
     Its outputs are what the source has sent; its changes of state are ten times that, so it must ask.
     """
-    monkeypatch.setattr(checkpoint_asks, "LOOK_MS", 0)
+    monkeypatch.setattr(checkpoint_asks, "SLOW_LOOK_MS", 0)
     job, at, place = Job("asks", [Split, Copy, last], partitions=1), JobDirectory(tmp_path), TopicPartition("lines", 0)
     log = EmbeddedLog(at.directory / "log.db")
     create_topics(job, log)

@@ -8,7 +8,7 @@ import pytest
 from grete import Input, Job, Output, Record, Store, Task, Timers, Topic, int64, utf8
 from grete.api.tasks.mode import Mode
 from grete.errors import GraphError, TaskError
-from grete.execution.limits import REQUEST_MS
+from grete.execution.limits import COMMIT_REQUEST_MS
 from grete.execution.task_code.commit_requests import CommitRequests
 from grete.settings import Settings
 from grete.testing import Kit
@@ -71,7 +71,7 @@ def test_a_checkpoint_comes_when_it_is_asked_for(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", ["aligned", "deterministic"])
 def test_requests_are_gathered(mode: Mode) -> None:
-    """A task that asks with each record has a checkpoint in REQUEST_MS at most; each token is told once."""
+    """A task that asks with each record has a checkpoint in COMMIT_REQUEST_MS at most; each token is told once."""
     kit, fed = kit_of(Asks, mode=mode), 0
     before = kit.counters["commits"]
     for _ in range(100):
@@ -81,7 +81,7 @@ def test_requests_are_gathered(mode: Mode) -> None:
         kit.advance(10)
     kit.advance(100)
     assert kit.state(Asks.counts) == {"n": fed}
-    assert 1_000 // REQUEST_MS // 3 <= kit.counters["commits"] - before <= 1_100 // REQUEST_MS + 1
+    assert 1_000 // COMMIT_REQUEST_MS // 3 <= kit.counters["commits"] - before <= 1_100 // COMMIT_REQUEST_MS + 1
     tokens = [token for each in Asks.told for token in each]
     assert list(dict.fromkeys(tokens)) == [f"ask {number}" for number in range(fed // 2)]
     assert max(Counter(tokens).values()) <= 2  # asked again behind a freeze

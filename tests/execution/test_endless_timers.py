@@ -36,7 +36,7 @@ def test_timers_that_set_one_another_for_ever_are_refused(
     monkeypatch: pytest.MonkeyPatch, ways: tuple[tuple[int, str], ...]
 ) -> None:
     """By their number: else the call would never end, and no commit or stop could come."""
-    monkeypatch.setattr(module, "AGAIN_TIMERS", 100)
+    monkeypatch.setattr(module, "ENDLESS_TIMERS", 100)
     monkeypatch.setattr(Endless, "ways", ways)
     rig = Rig(Job("j", stages=[Endless]))
     with pytest.raises(TaskError, match="they would fire for ever"):
@@ -59,7 +59,7 @@ def test_a_row_of_too_many_timers_is_refused_with_its_values(
 @pytest.mark.parametrize("slice_", [7, 1_000])
 def test_a_row_within_the_bound_fires_whole(monkeypatch: pytest.MonkeyPatch, slice_: int) -> None:
     """Of 1,000 timers a ms apart, of two keys; the bound is reached by one more."""
-    for name, value in (("AGAIN_TIMERS", 10), ("FOLLOWING_TIMERS", 989)):
+    for name, value in (("ENDLESS_TIMERS", 10), ("FOLLOWING_TIMERS", 989)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(firing, "SLICE_TIMERS", slice_)
     monkeypatch.setattr(Endless, "ways", ((1, "x"),))
@@ -80,7 +80,7 @@ def test_a_row_within_the_bound_fires_whole(monkeypatch: pytest.MonkeyPatch, sli
 
 def test_a_timer_that_catches_up_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer a minute, and event time that jumps by months: each is later than the one before, and all fire."""
-    monkeypatch.setattr(module, "AGAIN_TIMERS", 100)
+    monkeypatch.setattr(module, "ENDLESS_TIMERS", 100)
     rig = Rig(JOB)
     fired = run(rig, ("set -900 again", -1_000), ("", 1_000))
     assert [at for _, at in fired] == [*range(-900, 101, 30), 120]

@@ -8,7 +8,7 @@ import pytest
 from grete.core.lifecycle import StandbyPhase
 from grete.errors import LogAway, StoreCorrupted, TransientError
 from grete.execution.changelog.standby import StandbyTask
-from grete.execution.limits import LATE_MS
+from grete.execution.limits import READ_AGAIN_MS
 from grete.logs.partition_reader import READABLE_S_MAX
 from tests.core.streams import INNER
 from tests.core.test_changelog_fold import Writer
@@ -59,7 +59,7 @@ def test_a_commit_that_is_readable_late_is_waited_for() -> None:
     late = StandbyHost(host.store)
     late.append(*messages[:7])
     late.work()
-    assert (late.standby.phase, late.standby.due_in_ms()) == (StandbyPhase.CREATED, LATE_MS)
+    assert (late.standby.phase, late.standby.due_in_ms()) == (StandbyPhase.CREATED, READ_AGAIN_MS)
     late.append(messages[7])
     late.work()
     assert (late.standby.progress.caught_up, late.standby.counters["wipes"]) == (True, 0)

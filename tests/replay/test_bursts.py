@@ -122,7 +122,7 @@ class Again(Task):
 @pytest.mark.parametrize(("step", "said"), [(0, "for ever"), (1, "1.0 ms apart, and about")])
 def test_a_row_that_never_ends_is_refused_across_slices(monkeypatch: pytest.MonkeyPatch, step: int, said: str) -> None:
     """A count goes on from slice to slice, in deterministic mode as in others."""
-    monkeypatch.setattr(timers, "AGAIN_TIMERS", 40)
+    monkeypatch.setattr(timers, "ENDLESS_TIMERS", 40)
     monkeypatch.setattr(firing, "SLICE_TIMERS", 10)
     kit = Kit(Job("again", stages=[Again], mode="deterministic"))
     kit.feed(LINES, "a", step, timestamp=0)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from grete.core.limits import ROUNDS_MAX
+from grete.core.limits import REWRITE_ROUNDS_MAX
 from grete.protocol.commit import RoundStart
 
 
@@ -25,7 +25,7 @@ class ChangelogRewrite:
         self.base, self.round_start, self.started_ms = self.round_start, offset, append_time_ms
         spaced = (
             not self.rounds
-            or done.append_time_ms >= self.rounds[-1].append_time_ms + changelog_retention_ms // ROUNDS_MAX
+            or done.append_time_ms >= self.rounds[-1].append_time_ms + changelog_retention_ms // REWRITE_ROUNDS_MAX
         )
         if done.offset > 0 and spaced:  # the genesis has nothing before it
             self.rounds = (*self.rounds, done)

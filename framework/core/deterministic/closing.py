@@ -2,7 +2,7 @@
 
 from grete.core.checkpoint_clock import CheckpointClock
 from grete.core.idleness import Idleness
-from grete.core.limits import REST, REST_MS_MAX, Limits
+from grete.core.limits import COMMIT_REST_FACTOR, COMMIT_REST_MS_MAX, Limits
 
 
 class Closing:
@@ -88,4 +88,4 @@ class Closing:
 
     def committed(self, mono_ms: int) -> None:
         """Let a commit that took long be followed by a rest."""
-        self._rest_until_ms = mono_ms + min(REST * (mono_ms - self._frozen_ms), REST_MS_MAX)
+        self._rest_until_ms = mono_ms + min(COMMIT_REST_FACTOR * (mono_ms - self._frozen_ms), COMMIT_REST_MS_MAX)

@@ -1,7 +1,7 @@
 """The clock of a deterministic source: which logical time each record gets (D1, D2)."""
 
 from grete.core.deterministic.logical_watermarks import NEVER
-from grete.core.limits import IDLE_AHEAD, IDLE_INTERVALS, IDLE_US, PROMPTED_INTERVALS
+from grete.core.limits import IDLE_AFTER_US, IDLE_AHEAD, IDLE_INTERVALS, PROMPTED_INTERVALS
 
 
 class LogicalClock:
@@ -103,7 +103,7 @@ class LogicalClock:
         return (self.timer - self.now(mono_us)) / 1000
 
     def _prompted(self, mono_us: int) -> bool:
-        return self.now(mono_us) - self._observed_us < IDLE_US
+        return self.now(mono_us) - self._observed_us < IDLE_AFTER_US
 
     def _idle(self, mono_us: int) -> bool:
-        return self.now(mono_us) - self._given_us >= IDLE_US
+        return self.now(mono_us) - self._given_us >= IDLE_AFTER_US

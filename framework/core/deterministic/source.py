@@ -8,7 +8,7 @@ from grete.core.actions import ProcessExternal, ProcessIdle, Seek
 from grete.core.deterministic.logical_clock import LogicalClock
 from grete.core.events import ExternalBatch, InputIdle, Ran
 from grete.core.external_inputs import ExternalInputs
-from grete.core.limits import BATCHES_MAX, GATHERED
+from grete.core.limits import GATHERED_BATCHES, SOURCE_BATCHES_MAX
 from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.protocol.changelog import InputDecision, TakenRows
@@ -57,12 +57,12 @@ class Source:
     @property
     def has_room(self) -> bool:
         """Whether new rows may be taken."""
-        return not self.replay and len(self.batches) < BATCHES_MAX
+        return not self.replay and len(self.batches) < SOURCE_BATCHES_MAX
 
     @property
     def gathers(self) -> bool:
         """Whether few batches could be released as soon as they are logged, and more rows come at once."""
-        return self.more and sum(not each.logged and bool(each.outputs) for each in self.batches) < GATHERED
+        return self.more and sum(not each.logged and bool(each.outputs) for each in self.batches) < GATHERED_BATCHES
 
     @property
     def may_be_cut(self) -> bool:
@@ -173,7 +173,7 @@ class Source:
         batches, replay = self.batches, self.replay
         if not batches:
             return
-        assert not replay and len(batches) <= BATCHES_MAX, (len(batches), len(replay))
+        assert not replay and len(batches) <= SOURCE_BATCHES_MAX, (len(batches), len(replay))
         times = [self.last_t, *(t for batch in batches for t in (batch.decision.first_t, batch.decision.last_t))]
         assert times == sorted(times), times
         assert not any(batch.valid and not batch.logged for batch in batches), batches

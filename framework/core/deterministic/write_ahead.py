@@ -5,7 +5,7 @@ from collections import Counter
 from grete.core.actions import Action, FreezePart
 from grete.core.commit_pipeline import CommitPipeline
 from grete.core.deterministic.closing import Closing
-from grete.core.limits import PART_BYTES_MIN
+from grete.core.limits import FREEZE_PART_BYTES_MIN
 
 
 class WriteAhead:
@@ -39,7 +39,7 @@ class WriteAhead:
             return [self._commits.next_slice()]
         size = self._closing.open_bytes
         smaller = not self._part_bytes or size <= self._part_bytes // 2
-        if not (closes and smaller and size > PART_BYTES_MIN):
+        if not (closes and smaller and size > FREEZE_PART_BYTES_MIN):
             return []
         self._seen["parts sent ahead"] += 1
         self.active, self._part_bytes = True, size

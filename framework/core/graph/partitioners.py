@@ -8,7 +8,7 @@ from enum import StrEnum
 from math import log2
 from typing import NamedTuple
 
-from grete.core.limits import BITS_MIN
+from grete.core.limits import EVIDENCE_BITS_MIN
 from grete.protocol.partitioner import crc32_partition_of, partition_of
 
 
@@ -69,7 +69,7 @@ class Recognizer:
             return None
         self._telling += 1
         self._examples.setdefault(by[0] if by else Partitioner.OWN, KeyAt(key, offset))
-        if self._telling * log2(self.partitions) < BITS_MIN:
+        if self._telling * log2(self.partitions) < EVIDENCE_BITS_MIN:
             return None
         return self._judged()
 
@@ -79,5 +79,5 @@ class Recognizer:
             (only,) = found if len(found) == 1 else (Partitioner.OWN,)
             return Recognized(only, dict(found))
         # Keys of both kinds, none that is neither: of a partitioner of its own, 2 of n keys would agree with one.
-        enough = self._telling * log2(self.partitions / 2) >= BITS_MIN
+        enough = self._telling * log2(self.partitions / 2) >= EVIDENCE_BITS_MIN
         return Recognized(Partitioner.OWN, dict(found), two=True) if enough else None

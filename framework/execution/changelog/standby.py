@@ -13,7 +13,7 @@ from grete.core.standby import StandbyCore
 from grete.errors import ConfigError, Halted, OffsetOutOfRange, StoreCorrupted
 from grete.execution.changelog.own_changelog import OwnChangelog
 from grete.execution.changelog.standby_store import StandbyStore
-from grete.execution.limits import LATE_MS, STANDBY_LOOK_MS
+from grete.execution.limits import READ_AGAIN_MS, STANDBY_LOOK_MS
 from grete.logs.partition_reader import READABLE_S_MAX
 from grete.ports import LogReader, LogRow, StateStore
 from grete.protocol.changelog_position import ChangelogPosition
@@ -221,7 +221,7 @@ class StandbyTask:
     def due_in_ms(self) -> float:
         """Return the time for which an idle driver may wait, if nothing comes."""
         waits = self._changelog.beginning.pending or self.phase is StandbyPhase.CREATED
-        return LATE_MS if waits else STANDBY_LOOK_MS
+        return READ_AGAIN_MS if waits else STANDBY_LOOK_MS
 
     def _read_on(self) -> bool:
         """Read what comes next; False if there is nothing now."""

@@ -4,7 +4,7 @@ from grete.api.topics.reader import origin_of
 from grete.errors import FrameworkError, Halted, OffsetOutOfRange
 from grete.execution.deterministic.numbering import content_of
 from grete.execution.deterministic.remade import OutputsDiffer
-from grete.execution.limits import ROWS_MAX
+from grete.execution.limits import REMADE_SEARCH_ROWS_MAX
 from grete.halts import HaltCode
 from grete.logs.partition_reader import rows_left
 from grete.ports import ExternalRecord, Log, LogRow
@@ -56,7 +56,7 @@ def _named(error: OutputsDiffer, producer: bytes, log: Log) -> str:
             if parts:
                 return f"Seq {seq}, at offset {rows[seq].offset}: {'; '.join(parts)}"
     if not rows:
-        return f"The records are not among the last {ROWS_MAX:,} of the partition, so the one that differs has no name"
+        return f"The record that differs is not among the last {REMADE_SEARCH_ROWS_MAX:,} of the partition"
     return "The records that can still be compared are equal, so it is another one of the range"
 
 
@@ -84,7 +84,7 @@ def _visible(error: OutputsDiffer, producer: bytes, log: Log) -> dict[int, LogRo
         start = max(start, error.offset)
         end = min(end, start + 1)
     size, stop = 1_000, end
-    while stop > start and end - stop < ROWS_MAX and min(found, default=error.last + 1) > error.first:
+    while stop > start and end - stop < REMADE_SEARCH_ROWS_MAX and min(found, default=error.last + 1) > error.first:
         begin = max(start, stop - size)
         for row in rows_left(log, partition, begin, stop):
             seq = seq_of(row.headers, producer)

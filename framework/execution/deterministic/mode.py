@@ -12,8 +12,8 @@ from grete.execution.deterministic.output_recovery import OutputRecovery
 from grete.execution.deterministic.ports import LogicalRunner
 from grete.execution.deterministic.remade import OutputsDiffer
 from grete.execution.engine.pending_sends import CHANGELOG
-from grete.execution.engine.task_parts import COVERED, TaskParts
-from grete.execution.limits import END_CHECK_MS, LATE_MS
+from grete.execution.engine.task_parts import COVERED_TOKEN, TaskParts
+from grete.execution.limits import INPUT_END_CHECK_MS, READ_AGAIN_MS
 from grete.ports import Delivery, ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
 
@@ -80,7 +80,7 @@ class DeterministicMode:
         due = max(0.0, self._due_at(now_ms) - now_ms)
         if self._core.wants_input:
             due = min(due, self._parts.inputs.event_time.due_in_ms(now_ms))
-        return min(due, LATE_MS) if self._back.pending else due
+        return min(due, READ_AGAIN_MS) if self._back.pending else due
 
     @property
     def observed(self) -> int:
@@ -140,7 +140,7 @@ class DeterministicMode:
             now = parts.io.mono_ms()
             parts.inputs.holes.read(partition, self._core.external.position[partition], rows)
             self._batches_read.append(batch)
-            parts.inputs.end_due_ms = now + END_CHECK_MS
+            parts.inputs.end_due_ms = now + INPUT_END_CHECK_MS
             parts.inputs.event_time.active(partition, now)
             parts.counters["external records"] += len(rows)
             large = sum(len(row.value or b"") for row in rows) > parts.io.settings.batch_bytes_max // 2
@@ -269,7 +269,7 @@ class DeterministicMode:
         outputs = self._take_waiting(action.outputs)
         parts.sends.pending.sent_other(CHANGELOG, parts.io.mono_ms())
         for message in action.before:
-            parts.io.log.send(parts.owner, COVERED, parts.wiring.changelog, message, fence=action.generation)
+            parts.io.log.send(parts.owner, COVERED_TOKEN, parts.wiring.changelog, message, fence=action.generation)
         parts.io.log.send(
             parts.owner,
             CHANGELOG,

@@ -6,7 +6,7 @@ from grete.errors import OffsetOutOfRange
 from grete.execution.deterministic.differing import seq_of
 from grete.execution.deterministic.ports import LogicalRunner
 from grete.execution.deterministic.remade import Recovered
-from grete.execution.limits import LOOK_MS
+from grete.execution.limits import SLOW_LOOK_MS
 from grete.logs.partition_reader import PartitionReader
 from grete.ports import Log, LogRow
 from grete.protocol.commit import Commit
@@ -46,7 +46,7 @@ class OutputRecovery:
         The checkpoint's state tells of the records sent before the freeze; records sent after it come behind the
         present end.
         """
-        if now_ms - self._looked_ms < LOOK_MS:
+        if now_ms - self._looked_ms < SLOW_LOOK_MS:
             return
         self._looked_ms = now_ms
         if not self._turn:

@@ -13,7 +13,7 @@ from struct import Struct
 
 from grete.errors import Halted
 from grete.execution.deterministic.numbering import content_of
-from grete.execution.limits import CHECKS_MAX, KEPT
+from grete.execution.limits import REMADE_CHECKS_MAX, REMADE_KEPT
 from grete.halts import HaltCode
 from grete.ports import ExternalRecord
 from grete.protocol.frames import digest_outputs
@@ -95,7 +95,7 @@ class RemadePartition:
     released: int = 0
     visible: Recovered | None = None
     checks: deque[Check] = field(default_factory=deque)
-    _remade: deque[ExternalRecord] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _remade: deque[ExternalRecord] = field(default_factory=lambda: deque(maxlen=REMADE_KEPT))
     _compared: int = 0  # up to this seq what was made again is what is visible
 
     @property
@@ -174,8 +174,8 @@ def _behind(records: list[ExternalRecord], known: dict[TopicPartition, int]) -> 
 def pack_released(seq: int, checks: Iterable[Check]) -> bytes:
     """Return the state's entry of a partition: how far it is visible, and the digests still to be compared."""
     pending = list(checks)
-    if len(pending) > CHECKS_MAX:  # fewer of them name a longer range
-        pending = [*pending[: -1 : 1 + len(pending) // CHECKS_MAX], pending[-1]]
+    if len(pending) > REMADE_CHECKS_MAX:  # fewer of them name a longer range
+        pending = [*pending[: -1 : 1 + len(pending) // REMADE_CHECKS_MAX], pending[-1]]
     return _NUMBER.pack(seq) + b"".join(_CHECK.pack(*check) for check in pending)
 
 

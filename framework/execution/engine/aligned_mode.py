@@ -13,7 +13,7 @@ from grete.execution.engine.input_in_flight import DueTimers, InputInFlight
 from grete.execution.engine.task_parts import TaskParts
 from grete.execution.inputs.early_frames import SpilledFrames
 from grete.execution.inputs.held_input import HeldInput, HeldWork
-from grete.execution.limits import END_CHECK_MS, WALL_LOOK_MS
+from grete.execution.limits import INPUT_END_CHECK_MS, WALL_LOOK_MS
 from grete.execution.timing.timers import NEVER
 from grete.ports import Delivery, LogRow
 from grete.protocol.ids import TopicPartition
@@ -261,7 +261,7 @@ class AlignedMode:
             work = partial(self._run_rows, partition, rows)
             self._uncovered.take(partition, sum(len(row.value or b"") for row in rows), work)
         parts.counters["external records"] += len(rows)
-        parts.inputs.end_due_ms = parts.io.mono_ms() + END_CHECK_MS
+        parts.inputs.end_due_ms = parts.io.mono_ms() + INPUT_END_CHECK_MS
         self._in_flight.took_rows(partition, rows)
 
     def forget_read(self, partition: TopicPartition) -> None:

@@ -6,7 +6,7 @@ interval, what a task holds until then could reach its bound, and the task would
 
 from grete.core.aligned.task import TaskCore
 from grete.execution.engine.task_parts import TaskParts
-from grete.execution.limits import ASK_PARTS, LOOK_MS
+from grete.execution.limits import CHECKPOINT_ASK_PARTS, SLOW_LOOK_MS
 
 
 class CheckpointAsks:
@@ -14,7 +14,7 @@ class CheckpointAsks:
 
     def __init__(self, parts: TaskParts, core: TaskCore) -> None:
         self._parts, self._core = parts, core
-        looks = core.aligned and parts.io.settings.checkpoint_interval_ms > LOOK_MS
+        looks = core.aligned and parts.io.settings.checkpoint_interval_ms > SLOW_LOOK_MS
         self._due_ms = 0.0 if looks else float("inf")
         self._asked = 0
 
@@ -22,7 +22,7 @@ class CheckpointAsks:
         """Return the last checkpoint that this task, or one behind it, has asked to have closed; 0: none."""
         parts = self._parts
         if now_ms >= self._due_ms and parts.ready:
-            self._due_ms = now_ms + LOOK_MS
+            self._due_ms = now_ms + SLOW_LOOK_MS
             behind = parts.io.log.asked(parts.wiring.outputs) if parts.wiring.outputs else 0
             self._asked = max(self._asked, behind, self._core.frozen + 1 if self._holds_much else 0)
         return self._asked
@@ -34,6 +34,6 @@ class CheckpointAsks:
         open_bytes = max(open_bytes, self._parts.runner.external_bytes)
         early_bytes = self._core.inputs.early.bytes
         return (
-            open_bytes > settings.uncommitted_state_bytes_max // ASK_PARTS
-            or early_bytes > settings.early_bytes_max // ASK_PARTS
+            open_bytes > settings.uncommitted_state_bytes_max // CHECKPOINT_ASK_PARTS
+            or early_bytes > settings.early_bytes_max // CHECKPOINT_ASK_PARTS
         )

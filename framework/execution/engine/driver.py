@@ -13,9 +13,9 @@ from grete.execution.changelog.restorer import Restorer, sent_before
 from grete.execution.changelog.stream_trims import StreamTrims
 from grete.execution.engine.modes import TaskMode
 from grete.execution.engine.pending_sends import CHANGELOG, PRODUCED
-from grete.execution.engine.task_parts import COVERED, TaskParts
+from grete.execution.engine.task_parts import COVERED_TOKEN, TaskParts
 from grete.execution.inputs.early_frames import SpilledFrames
-from grete.execution.limits import CALLS_MS, LATE_MS
+from grete.execution.limits import CALLS_LOOK_MS, READ_AGAIN_MS
 from grete.ports import Delivery, StateStore
 from grete.protocol.changelog_position import decode_changelog_position, encode_changelog_position
 from grete.protocol.ids import TopicPartition
@@ -168,9 +168,9 @@ class TaskDriver:
         requests = self.parts.runner.requests
         due = min(self.mode.due_in_ms(now), self.parts.sends.backpressure.due_in_ms, requests.due_in_ms(now))
         fetches = self.parts.core.wants_input and self.parts.inputs.reader.waits
-        due = min(due, LATE_MS) if self.restore.pending or fetches else due
+        due = min(due, READ_AGAIN_MS) if self.restore.pending or fetches else due
         if self._in_flight is not None and self._in_flight.count:
-            due = min(due, CALLS_MS)
+            due = min(due, CALLS_LOOK_MS)
         return due if self.outbox is None or not self.parts.ready else min(due, self.outbox.due_in_ms(now))
 
     def abandon(self) -> None:
@@ -269,7 +269,7 @@ class TaskDriver:
         message, answer = self._data.next(action)
         self.counters["data slices with more to come"] += answer.more
         if message is not None:
-            parts.io.log.send(self.owner, COVERED, self.wiring.changelog, message, fence=action.generation)
+            parts.io.log.send(self.owner, COVERED_TOKEN, self.wiring.changelog, message, fence=action.generation)
             self.counters["changelog bytes"] += len(message)
         parts.tell(answer)
         return True

@@ -10,7 +10,7 @@ from grete.execution.engine.task_io import TaskIO
 from grete.execution.inputs.backpressure import ReportedPositions
 from grete.execution.inputs.input_reader import InputReader
 from grete.execution.inputs.watermarks import EventTimeOut
-from grete.execution.limits import OPEN_CHECK_MS
+from grete.execution.limits import OPEN_TRANSACTION_CHECK_MS
 from grete.execution.task_code.ports import Runner
 from grete.execution.task_code.record_times import InputTimes
 from grete.logs.open_transactions import WaitNotices
@@ -130,6 +130,6 @@ class TaskInputs:
         """Whether all of an input was read; of one that is read first, also what an open transaction hides (A2c)."""
         external = self._core.external
         if partition in external.read_first and self.awaited.hides(partition, partial(external.needs, partition)):
-            self.end_due_ms = self._mono_ms() + OPEN_CHECK_MS
+            self.end_due_ms = self._mono_ms() + OPEN_TRANSACTION_CHECK_MS
             return False
         return self.reader.drained(partition)

@@ -19,7 +19,7 @@ from grete.execution.timing.timers import NEVER
 from grete.halts import HaltCode
 
 SINK = "sink"  # what holds a task that has not seen its sink yet
-COVERED = -2  # token of data messages: their commit's delivery covers them (port contract 1)
+COVERED_TOKEN = -2  # token of data messages: their commit's delivery covers them (port contract 1)
 
 
 class TaskSends:

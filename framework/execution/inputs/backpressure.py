@@ -7,7 +7,7 @@ trimmed for long. A consumer reports its positions to the log; those of a crash 
 from collections.abc import Callable, Sequence
 
 from grete.execution.inputs.input_reader import InputReader
-from grete.execution.limits import AGAIN_MS, LAG_PER_PRODUCER, REPORTED_MS, REPORTED_PARTS
+from grete.execution.limits import BACKPRESSURE_LOOK_MS, LAG_PER_PRODUCER, POSITION_REPORT_MS, POSITION_REPORT_PARTS
 from grete.ports import Log
 from grete.protocol.ids import TopicPartition
 
@@ -45,7 +45,7 @@ class Backpressure:
         """Return whether too much of a partition is not processed."""
         if now_ms >= self._due_ms if self._behind else self._most >= self._room:
             left = self._messages_max - self._lag()
-            self._behind, self._due_ms = left < 0, now_ms + AGAIN_MS
+            self._behind, self._due_ms = left < 0, now_ms + BACKPRESSURE_LOOK_MS
             self._room = max(1, left // self._producers)
             self._sent, self._most = dict.fromkeys(self._streams, 0), 0
         return self._behind
@@ -53,7 +53,7 @@ class Backpressure:
     @property
     def due_in_ms(self) -> float:
         """The ms until the next look; a minute if consumers are not behind."""
-        return AGAIN_MS if self._behind else 60_000.0
+        return BACKPRESSURE_LOOK_MS if self._behind else 60_000.0
 
     def _lag(self) -> int:
         """Return the most messages of a partition that its consumer has not processed, as far as is known."""
@@ -83,7 +83,7 @@ class ReportedPositions:
         """``producers``: how many a partition has; the bound of Backpressure is reckoned with the same number."""
         self._log, self._reader, self._processed_offset = log, reader, processed_offset
         self._every = {
-            partition: lag_bound(messages_max, count) // REPORTED_PARTS for partition, count in producers.items()
+            partition: lag_bound(messages_max, count) // POSITION_REPORT_PARTS for partition, count in producers.items()
         }
         self._reported: dict[TopicPartition, int] = {}
         self._asked = 0
@@ -104,7 +104,7 @@ class ReportedPositions:
                 if reported is None or offset - reported >= (1 if due else every):
                     moved[partition] = offset
         if due:
-            self._due_ms = now_ms + REPORTED_MS
+            self._due_ms = now_ms + POSITION_REPORT_MS
         if asked > self._asked:
             self._asked = asked
             moved = {partition: self._processed_offset(partition) for partition in self._every}

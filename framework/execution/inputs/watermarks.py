@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from grete.core.lifecycle import TaskStatus
 from grete.core.ports import Core
 from grete.execution.inputs.input_reader import InputReader
-from grete.execution.limits import EVERY_MS, PER_CHECKPOINT
+from grete.execution.limits import WATERMARK_MS, WATERMARKS_PER_CHECKPOINT
 from grete.execution.task_code.ports import Runner
 from grete.execution.task_code.record_times import InputTimes
 from grete.execution.timing.event_time import BEFORE_ALL
@@ -31,7 +31,7 @@ class EventTimeOut:
         times = InputTimes() if times is None else times
         task, self._core, self._runner, self._input_reader = core.task, core, runner, input_reader
         partitions = 0 if task.deterministic else len(task.timed_outputs)  # else the code tells, by logical time
-        every_ms = max(EVERY_MS, partitions, settings.checkpoint_interval_ms // PER_CHECKPOINT)
+        every_ms = max(WATERMARK_MS, partitions, settings.checkpoint_interval_ms // WATERMARKS_PER_CHECKPOINT)
         self._every_ms = every_ms if partitions else NEVER_MS
         self._told_ms = -NEVER_MS
         self._found_idle: deque[IdleInput] = deque()  # the task is still to be told of

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from grete.errors import TransientError
-from grete.execution.limits import WAIT_MS_MAX
+from grete.execution.limits import SINK_LOOK_MS_MAX
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class Background:
     def due_in_ms(self, now_ms: float) -> float:
         """Return in how many ms ``work`` may have something to do."""
         if self._future is not None:
-            return 0.0 if self._future.done() else min(WAIT_MS_MAX, max(0.5, (now_ms - self._since_ms) / 4))
+            return 0.0 if self._future.done() else min(SINK_LOOK_MS_MAX, max(0.5, (now_ms - self._since_ms) / 4))
         return 60_000.0 if self.idle else max(0.0, self._retry_at_ms - now_ms)
 
     def _go_on(self, result: Any, now_ms: float) -> bool:

@@ -5,7 +5,7 @@ from functools import partial
 from grete.api.tasks.methods import run_now
 from grete.api.tasks.task import Task
 from grete.errors import TaskError
-from grete.execution.limits import REQUEST_MS
+from grete.execution.limits import COMMIT_REQUEST_MS
 from grete.execution.records.outputs import Outputs
 from grete.stores.overlay.overlay import Overlay
 
@@ -27,10 +27,10 @@ class CommitRequests:
         self._open[token] = None
 
     def take(self, now_ms: float) -> bool:
-        """Tell whether the core is to be told now; not more often than each REQUEST_MS."""
+        """Tell whether the core is to be told now; not more often than each COMMIT_REQUEST_MS."""
         if not self.waiting or now_ms < self._due_ms:
             return False
-        self.waiting, self._due_ms = False, now_ms + REQUEST_MS
+        self.waiting, self._due_ms = False, now_ms + COMMIT_REQUEST_MS
         return True
 
     def due_in_ms(self, now_ms: float) -> float:

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from grete.errors import TaskError
-from grete.execution.limits import AGAIN_TIMERS, FOLLOWING_TIMERS, GONE_TIMERS_MIN, MOVED_TIMERS
+from grete.execution.limits import ENDLESS_TIMERS, FOLLOWING_TIMERS, GONE_TIMERS_MIN, MOVED_TIMERS
 from grete.execution.timing.event_time import BEFORE_ALL
 from grete.stores.overlay.overlay_store import OverlayStore
 
@@ -125,13 +125,13 @@ class TimerQueue:
         chain = self._chains.pop(_encode(due.owner, due.at, due.key), None) if self._chains else None
         self._chain = chain = chain or _Chain(due.at)
         self._fired_to = due.at if self._fired_to is None else max(self._fired_to, due.at)
-        if chain.back > AGAIN_TIMERS:
+        if chain.back > ENDLESS_TIMERS:
             raise TaskError(
-                f"{AGAIN_TIMERS} timers in a row were each set by the one before for a time that had fired already, so "
+                f"{ENDLESS_TIMERS} timers in a row were each set by the last one for a time that had fired already, so "
                 f"they would fire for ever: the last is at {due.at}, key {due.key!r}. Set it for a later time, or do "
                 "its work at once"
             )
-        if chain.length > AGAIN_TIMERS and not chain.back:
+        if chain.length > ENDLESS_TIMERS and not chain.back:
             self._refuse_too_many(due, chain)
         return due
 

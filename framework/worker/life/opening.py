@@ -8,7 +8,7 @@ from grete.api.jobs.job import Job
 from grete.core.graph.task_topology import wire
 from grete.errors import FrameworkError
 from grete.execution.deterministic.determinism_lint import check_worker
-from grete.execution.limits import LATE_PARTS, progress_pace_ms
+from grete.execution.limits import FETCH_PARTS, progress_pace_ms
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
 from grete.logs.patience import Patience
@@ -61,7 +61,7 @@ def reads_of(job: Job, tasks: int, settings: Settings) -> Reads:
         partitions = max(stage.partitions for stage in job.topology().stages)
         return Reads(tasks, progress_pace_ms(partitions, settings.progress_interval_ms) // 2)
     waits = settings.processing_guarantee == "exactly-once"
-    return Reads(tasks, settings.checkpoint_interval_ms // LATE_PARTS if waits else 0)
+    return Reads(tasks, settings.checkpoint_interval_ms // FETCH_PARTS if waits else 0)
 
 
 def open_worker(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from grete.core import actions as do
 from grete.core import events as on
-from grete.core.limits import BATCHES_MAX, GATHERED
+from grete.core.limits import GATHERED_BATCHES, SOURCE_BATCHES_MAX
 from grete.protocol.changelog import ChangelogType
 from tests.core.deterministic.scenario import Logical
 from tests.core.streams import SOURCE, Log
@@ -25,7 +25,7 @@ def releases(task: Logical) -> int:
 def test_batches_behind_which_there_are_more_leave_together() -> None:
     """Sixteen of them, or fewer as soon as nothing follows."""
     task, names = sink(), "abcdefghijklmnop"
-    assert len(names) == GATHERED < BATCHES_MAX
+    assert len(names) == GATHERED_BATCHES < SOURCE_BATCHES_MAX
     for name in names[:-1]:
         task.take(name, more=True)
     assert (releases(task), task.outside) == (0, [])

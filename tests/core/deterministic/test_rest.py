@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from grete.core import actions as do
 from grete.core import events as on
-from grete.core.limits import REST_MS_MAX
+from grete.core.limits import COMMIT_REST_MS_MAX
 from tests.core.deterministic.scenario import Logical
 from tests.core.scenario import LIMITS
 from tests.core.streams import SOURCE, Log
@@ -40,7 +40,7 @@ def test_a_commit_that_an_outage_held_up_is_followed_by_a_short_rest() -> None:
     task.log.now_ms += 1_800_000
     task.release()
     committed = task.core.frozen
-    task.tick(REST_MS_MAX - 1)
+    task.tick(COMMIT_REST_MS_MAX - 1)
     assert task.core.frozen == committed
     task.tick(101)
     assert task.core.frozen > committed

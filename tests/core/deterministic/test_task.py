@@ -6,7 +6,7 @@ import pytest
 
 from grete.core import actions as do
 from grete.core import events as on
-from grete.core.limits import BATCHES_MAX
+from grete.core.limits import SOURCE_BATCHES_MAX
 from grete.errors import ConfigError, Fenced
 from grete.protocol.changelog import (
     ChangelogType,
@@ -48,7 +48,7 @@ def test_nothing_is_sent_before_the_decision_is_acknowledged() -> None:
 
 def test_processing_does_not_wait_for_decisions() -> None:
     """Some batches are decided and processed while a decision is on its way; then theirs go together (D2)."""
-    task, names = source(), [f"n{number}" for number in range(BATCHES_MAX)]
+    task, names = source(), [f"n{number}" for number in range(SOURCE_BATCHES_MAX)]
     task.hold = {do.AppendChangelog}
     for name in names:
         assert task.core.wants_input
@@ -56,10 +56,10 @@ def test_processing_does_not_wait_for_decisions() -> None:
     assert not task.core.wants_input
     assert (task.names, task.frames(TO[0])) == (names, [])
     task.release()
-    assert [seq for seq, _ in task.frames(TO[0])] == [*range(1, BATCHES_MAX + 1)]
-    assert kinds(task).count(ChangelogType.INPUT_DECISION) == BATCHES_MAX
+    assert [seq for seq, _ in task.frames(TO[0])] == [*range(1, SOURCE_BATCHES_MAX + 1)]
+    assert kinds(task).count(ChangelogType.INPUT_DECISION) == SOURCE_BATCHES_MAX
     appends = [a for a in task.all(do.AppendChangelog) if a.value[0] & 15 == ChangelogType.INPUT_DECISION]
-    assert [len(append.before) for append in appends] == [0, BATCHES_MAX - 2]
+    assert [len(append.before) for append in appends] == [0, SOURCE_BATCHES_MAX - 2]
 
 
 def test_a_checkpoint_is_frozen_between_batches() -> None:

@@ -18,7 +18,7 @@ from tests.core.streams import A0, SINK, Log, encoded
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Send a part ahead as soon as two records are dirty; each claims 10 bytes."""
-    monkeypatch.setattr(write_ahead, "PART_BYTES_MIN", 10)
+    monkeypatch.setattr(write_ahead, "FREEZE_PART_BYTES_MIN", 10)
 
 
 class Sink(Logical):

@@ -2,7 +2,7 @@
 
 from grete.core.actions import Announce
 from grete.execution.engine.joint_progress import HELD_PARTS, NO_TASK, JointProgress
-from grete.execution.limits import ALONE_MAX, PACE_MAX, PACE_MIN, progress_pace_ms
+from grete.execution.limits import PACE_INTERVALS_MAX, PACE_INTERVALS_MIN, UNPACED_PARTITIONS_MAX, progress_pace_ms
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.protocol.control import decode_joint_progress
 from grete.protocol.ids import TopicPartition
@@ -61,5 +61,9 @@ def test_nothing_is_said_twice() -> None:
 
 def test_few_partitions_are_told_at_once_and_many_at_a_pace() -> None:
     """Early outputs of small jobs wait for nothing; the pace of wide ones has a bound."""
-    assert [progress_pace_ms(each, 5) for each in (1, ALONE_MAX, ALONE_MAX + 1)] == [0, 0, 5 * PACE_MIN]
-    assert [progress_pace_ms(each, 5) for each in (32, 4_096)] == [20, 5 * PACE_MAX]
+    assert [progress_pace_ms(each, 5) for each in (1, UNPACED_PARTITIONS_MAX, UNPACED_PARTITIONS_MAX + 1)] == [
+        0,
+        0,
+        5 * PACE_INTERVALS_MIN,
+    ]
+    assert [progress_pace_ms(each, 5) for each in (32, 4_096)] == [20, 5 * PACE_INTERVALS_MAX]

@@ -11,7 +11,7 @@ import pytest
 
 from grete import Job, Once
 from grete.errors import Halted
-from grete.execution.limits import ALONE_MAX
+from grete.execution.limits import UNPACED_PARTITIONS_MAX
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import IN_DIRECTORY, LogAddress
@@ -214,6 +214,6 @@ def test_tasks_that_announce_together_are_killed_on_kafka(
 ) -> None:
     """D1: with more partitions the tasks of a process announce progress in one message; what it held dies with it."""
     monkeypatch.setenv("WORDS_RUN", os.urandom(4).hex())
-    monkeypatch.setenv("WORDS_PARTITIONS", str(ALONE_MAX + 2))
+    monkeypatch.setenv("WORDS_PARTITIONS", str(UNPACED_PARTITIONS_MAX + 2))
     job_directory = JobDirectory(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
     run_with_kills(WORDS, job_directory, the_reference_is_outside, processes=2)

@@ -1,7 +1,7 @@
 """A restarted task reads its outputs from a place that moves on with the partition, also if others write there (D5)."""
 
 from grete.execution.deterministic.output_recovery import OutputRecovery
-from grete.execution.limits import LOOK_MS
+from grete.execution.limits import SLOW_LOOK_MS
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
@@ -30,8 +30,8 @@ def test_places_move_on_where_others_write() -> None:
     assert rig.processor.places == dict.fromkeys(OUTSIDE, EACH)
     others_write(log)
     for moved in range(1, len(OUTSIDE) + 1):
-        back.look(moved * LOOK_MS)
-        back.look(moved * LOOK_MS + LOOK_MS - 1)
+        back.look(moved * SLOW_LOOK_MS)
+        back.look(moved * SLOW_LOOK_MS + SLOW_LOOK_MS - 1)
         assert list(rig.processor.places.values()).count(2 * EACH) == moved
     rig.commit()
     assert LogicalRig(1, disk).processor.places == dict.fromkeys(OUTSIDE, 2 * EACH)

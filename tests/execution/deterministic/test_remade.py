@@ -20,7 +20,7 @@ from grete.execution.deterministic.remade import (
     pack_released,
     unpack_released,
 )
-from grete.execution.limits import CHECKS_MAX
+from grete.execution.limits import REMADE_CHECKS_MAX
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.ports import ExternalRecord
 from grete.protocol.frames import encode_headers
@@ -206,6 +206,6 @@ def test_the_state_holds_a_bounded_number_of_digests() -> None:
     """Of many releases some and the last stay: they name longer ranges."""
     checks: list[Any] = [(seq, seq) for seq in range(1, 100_000)]
     _, kept = unpack_released(pack_released(99_999, checks))
-    assert len(kept) <= CHECKS_MAX + 1
+    assert len(kept) <= REMADE_CHECKS_MAX + 1
     assert kept[-1] == checks[-1]
     assert set(kept) <= set(checks)

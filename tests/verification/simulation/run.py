@@ -82,10 +82,10 @@ def small_world(knobs: Knobs) -> Iterator[None]:
         (changelog_writer, "REWRITE_SHARE"): knobs.rewrite_share,
         (changelog_writer, "REWRITE_IDLE_BYTES"): knobs.rewrite_idle_bytes,
         (changelog_writer, "MESSAGE_BYTES_MAX"): knobs.data_bytes,
-        (startup, "TAIL"): knobs.tail,
-        (standby_core, "TAIL"): knobs.tail,
-        (write_ahead, "PART_BYTES_MIN"): knobs.part_bytes,
-        (checkpoint_asks, "LOOK_MS"): knobs.look_ms,
+        (startup, "TAIL_MESSAGES"): knobs.tail,
+        (standby_core, "TAIL_MESSAGES"): knobs.tail,
+        (write_ahead, "FREEZE_PART_BYTES_MIN"): knobs.part_bytes,
+        (checkpoint_asks, "SLOW_LOOK_MS"): knobs.look_ms,
         (sink_account, "urandom"): Random(0).randbytes,  # ids of outboxes are in the changelog, so in the digest
         # a write batch of a small world has no room for what memory costs beside keys and values
         (outputs, "HELD_BYTES"): 0,

@@ -12,7 +12,7 @@ from grete.api.jobs.job import Job
 from grete.core.changelog.changelog_fold import ChangelogFold, Segment
 from grete.core.changelog.damage import unreadable
 from grete.core.graph.task_topology import TaskWiring
-from grete.core.limits import TAIL
+from grete.core.limits import TAIL_MESSAGES
 from grete.errors import ConfigError, Halted, OffsetOutOfRange
 from grete.execution.changelog.changelog_writer import find_outcome
 from grete.halts import HaltCode
@@ -75,7 +75,7 @@ def fold_to_end(log: LogReader, wiring: TaskWiring) -> ChangelogFold:
     changelog = wiring.changelog
     start, end = log.bounds(changelog)
     base = start
-    for row in rows(log, changelog, max(start, end - TAIL), end):
+    for row in rows(log, changelog, max(start, end - TAIL_MESSAGES), end):
         commit = commit_in(changelog, row)
         base = base if commit is None else max(base, commit.base)
     fold = ChangelogFold(changelog, base)
