@@ -1,4 +1,4 @@
-"""A task that ends by an error checks its state, too: the error may have come of it (C5)."""
+"""Checks the invariants of a task that ends by an error: a broken state may be the cause of the error (C5)."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -1,4 +1,4 @@
-"""Halted, for a message of an internal topic that cannot be there: what is wrong with it, and where it is."""
+"""The errors of a task that reads a message which cannot be in its stream: what is wrong with it, and where it is."""
 
 from grete.errors import Halted
 from grete.halts import HaltCode

@@ -1,4 +1,4 @@
-"""A standby of a task: what of the task's changelog goes into its own store, as it comes, and nothing else (R7).
+"""The core of a standby: it applies each commit of a task's changelog to its own store, and writes nothing (R7).
 
 It judges a store as the start of a task does (``startup``), and reads by the same fold. It claims nothing and asks for
 nothing to be written to the log: a task never notices how many standbys it has.

@@ -1,4 +1,4 @@
-"""The times at which a key has rows in a store by key and time: known in memory, where a scan would look for them."""
+"""An index in memory of the times at which keys have rows in a store by key and time, in place of a scan."""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
@@ -16,7 +16,7 @@ TIMES_MAX = 64  # of a key in memory: from there on a scan costs no more than to
 
 
 class KeyTimes(Generic[K]):
-    """Knows the times of some keys. It is told of each row that is put or deleted, after that is done.
+    """The times of some keys. The caller reports each row after it was put or deleted.
 
     The store is the truth. A rollback makes another of these; after an ``undo`` of the task's writes it begins again.
     """
@@ -62,6 +62,6 @@ class KeyTimes(Generic[K]):
 
 
 def has(times: list[int], time: int) -> bool:
-    """Tell whether a time is among those in order."""
+    """Tell whether a sorted list has a time."""
     index = bisect_left(times, time)
     return index < len(times) and times[index] == time

@@ -1,4 +1,4 @@
-"""Checkpoint markers of which nothing comes: behind many producers all but the last one of a checkpoint (A6, 0127)."""
+"""Takes checkpoint markers together that complete no alignment: with many producers nearly all of them (A6, 0127)."""
 
 from grete.core.aligned.inputs import Inputs
 from grete.core.events import Message, Messages

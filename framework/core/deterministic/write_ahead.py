@@ -1,4 +1,4 @@
-"""Sending what a large checkpoint has changed before it is closed, so that outputs hardly wait for its commit (D5)."""
+"""Sends a part of a large checkpoint's changes before it closes, so that outputs hardly wait for its commit (D5)."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The mover: the next assignment on the way to the one that the assignor wants. Only the leader asks it.
+"""The mover: makes the next assignment, one step nearer to the one that the assignor wants. Only the leader has one.
 
 Partitions of a dead member move at once. All others move one at a time, each behind a standby that has caught up where
 members can host one; those of a member that is to leave come first, and move all together when its time is over. Other

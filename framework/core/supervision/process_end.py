@@ -1,4 +1,4 @@
-"""The end of a process: as its driver sees it, and as a page, a metric and a person are told."""
+"""The end of a process: as its driver reports it, and as pages, metrics and log lines show it."""
 
 import textwrap
 from dataclasses import dataclass

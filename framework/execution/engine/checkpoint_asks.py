@@ -1,4 +1,4 @@
-"""Asks the tasks before an aligned task to close their checkpoint, when it holds much because of it (A9).
+"""Asks the producers of an aligned task to close their checkpoint, when the task holds much uncommitted data (A9).
 
 Only a source can close a checkpoint early: the other tasks close theirs when all markers have come. With a long
 interval, what a task holds until then could reach its bound, and the task would halt, or hold up its input.

@@ -1,4 +1,4 @@
-"""The input of a task that was taken and waits: for calls, or for timers that are due before it. Aligned mode.
+"""The input that an aligned task has read and not finished: it waits for calls, or for timers that are due before it.
 
 A checkpoint waits for records in flight. But while these wait for timers that are due it may close (E10): rows of
 topics stay in flight, and it says that they are to be read. So the core knows of rows when they have had their turns.

@@ -1,4 +1,4 @@
-"""Tells OpenTelemetry of spans by its API: which of them go where is up to the tracer provider of the job's code."""
+"""Reports spans by the API of OpenTelemetry. The tracer provider of the job's code decides where they go."""
 
 import logging
 from collections.abc import Iterator, Sequence

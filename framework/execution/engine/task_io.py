@@ -1,4 +1,4 @@
-"""The surroundings of one task: its log, its store, its settings and its clocks, as they are given to it."""
+"""The environment of one task: its log, its store, its settings and its clocks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Input that waits until a valid commit has its position: at most once, and without a guarantee (0048, 0111)."""
+"""Input that a task processes only once a valid commit has its position: at most once, or no guarantee (0048, 0111)."""
 
 from collections import Counter, deque
 from collections.abc import Callable

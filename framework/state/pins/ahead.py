@@ -1,4 +1,4 @@
-"""Tells which deterministic tasks are ahead of their last commit: what they made since is made again, the same."""
+"""Finds deterministic tasks whose outputs are ahead of their last commit: a start makes these again, unchanged."""
 
 from collections.abc import Iterator
 

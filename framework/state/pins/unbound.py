@@ -1,4 +1,4 @@
-"""A definition binds from the first commit on that has something of its code: until then code of before may come back.
+"""Tells whether a new definition binds: from the first commit of its code on. Until then a deploy can be taken back.
 
 A start pins its definition before it processes anything, since readers and other workers need its ids. If that code
 then halts, crashes, or is taken back, nothing of the state was written by it: each start commits, but nothing that its

@@ -1,4 +1,4 @@
-"""The lines of a worker that say how it begins and ends: no configuration of logging silences them.
+"""Logs the start and the end of a worker, whatever logging configuration the job's code has set.
 
 A job's module configures logging as any program does. What a supervisor reads, to know why a worker has ended, is not
 for it to switch off; all other lines of Grete are.

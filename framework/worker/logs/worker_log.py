@@ -1,4 +1,4 @@
-"""The log lines of a worker: one JSON object each, on standard error, and each says whose it is."""
+"""The log lines of a worker: one JSON object each, on standard error, with the job, the partition and the task."""
 
 import logging
 import sys

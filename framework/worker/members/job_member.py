@@ -1,4 +1,4 @@
-"""The job of this machine as a member of the whole job: what the assignment gives it, it hosts; what it hosts, it says.
+"""This machine as a member of a job: it hosts the partitions that the assignment gives it, and reports their state.
 
 On Kafka only: an embedded log is on one machine.
 """

@@ -1,4 +1,4 @@
-"""Tells a person which members of the job came and went: a few changes at once, more of them once a minute."""
+"""Prints which members joined and left the job: a few changes at once, many as one line a minute."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The members of a job as a process sees them that is none: it reads their topic, and writes nothing."""
+"""Reads the members of a job from outside of it, and writes nothing to their topic."""
 
 import time
 from contextlib import closing

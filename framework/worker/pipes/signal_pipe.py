@@ -1,4 +1,4 @@
-"""The signals that ask a process to stop, and a pipe that tells a thread of them, while no handler runs as well.
+"""Reports the signals that ask a process to stop through a pipe, also while Python runs no signal handler.
 
 C code may keep handlers waiting, and so may a sleep: a signal that comes just before it begins does not end it.
 """

@@ -1,4 +1,4 @@
-"""Errors of the log, as a worker tells them: it knows the names of its stores, and when the log was last silent."""
+"""Adds to errors of the log what only a worker knows: the names of its stores, and when the log was last silent."""
 
 from collections.abc import Iterable, Sequence
 

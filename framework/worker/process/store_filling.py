@@ -1,4 +1,4 @@
-"""A store takes a snapshot's files while the other tasks of its process go on: the long steps have a thread."""
+"""Fills a store from a snapshot's files in a thread, while the other tasks of the process continue."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The other tasks for which a task waits, since when, and how far those have come.
+"""The tasks whose markers a task waits for: since when, and their last checkpoints.
 
 An aligned task waits for checkpoints before it can close its own. A deterministic one waits for each stream, because
 the next record in the order of logical time may come in any (D1).

@@ -1,4 +1,4 @@
-"""The end of a child process, as the operating system tells it, and what it has left: in its log, on its disk."""
+"""The end of a child process: its exit status, its log, and the free space of its disk."""
 
 import os
 import re

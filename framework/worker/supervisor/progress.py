@@ -1,4 +1,4 @@
-"""Watches the commits and streams of a running job from outside, forwards: what was read is not asked for again.
+"""Follows the commits and streams of a running job from outside: each look reads only what is new.
 
 On Kafka a look back is a seek and several round trips, one forwards costs nothing until something comes.
 """

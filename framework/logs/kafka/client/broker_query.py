@@ -1,4 +1,4 @@
-"""A question to brokers that takes longer than a process may be deaf to signals: a thread asks it."""
+"""A query to brokers in a thread of its own, so that the process takes signals while it waits."""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class BrokerQuery:
-    """Is asked from the start on. Its thread ends with the question's own bound, and holds nothing up."""
+    """One query, which begins at once. Its thread ends with the time-out of the query; the process waits for none."""
 
     def __init__(self, ask: Callable[[], Any]) -> None:
         self._answer: Any = None

@@ -1,4 +1,4 @@
-"""Looks at what readers do not see yet, because a producer has a transaction open: how much it is, and where it begins.
+"""Finds the records that an open transaction of a producer hides from readers: their number, and the first offset.
 
 By clients of its own, which take uncommitted messages, too. They are made when somebody asks.
 """

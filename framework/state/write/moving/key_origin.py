@@ -1,4 +1,4 @@
-"""Whether a store's keys are those of the records, where one partition had all of them and so no key could tell.
+"""Tells whether a store's keys are the keys of records, for a job of one partition, where no key shows it.
 
 ``--assume-keyed`` says that the caller knows. With one partition a wrong answer would split state in silence: keys like
 "shop1/tea" go elsewhere than the records of shop1. So a sample of the keys is looked for in the inputs: in topics from
