@@ -116,7 +116,7 @@ WORDS_MADE = sorted(
 )
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.prove) for seed in range(3, 8))])
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.prove) for seed in range(2, 8))])
 def test_crashes_change_nothing(seed: int) -> None:
     """A2b: each record of the deterministic stage, and of the aligned one beside it, is in the output once."""
     kit = fed(JOB, crashes=4, seed=100 * seed)
@@ -127,7 +127,7 @@ def test_crashes_change_nothing(seed: int) -> None:
     assert kit.state(Join.counts) == kit.state(Last.seen)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.prove) for seed in range(2, 4))])
 def test_a_stage_may_read_a_topic_beside_a_deterministic_stream(seed: int) -> None:
     """1.8 A1: neither is ever taken back, so the stage is a source."""
     kit = fed(Job("j", [Split, Both], partitions=2), crashes=4, seed=100 * seed)

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import results
 from tests.verification.nondeterminism.measure import BY_CHANCE, Caught, corpus, described, measure, tables, warned
 
-SAMPLE = 5  # each fifth case runs in a worker here; the command runs all of them
+SAMPLE = 10  # each tenth case runs in a worker here; the command runs all of them
 
 
 def kept() -> dict[str, Caught]:
