@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 PARTITIONS = 4
 LIMIT_S = 120.0  # of any wait: far beyond what a slow machine needs
 ASK_S = 0.2  # between two questions: each is a command, which takes as long
+LONG_FETCHES = "consumer.fetch.wait.max.ms=100\n"  # else half of the computing is to ask for what is not there
 KEYS = [f"key-{number}" for number in range(24)]
 CODE = """
 import os
@@ -65,6 +66,8 @@ class Machines:
         self.producer = Producer({"bootstrap.servers": broker.bootstrap})
         self.ups: dict[str, subprocess.Popen[bytes]] = {}
         self.given = 0
+        self.options = directory / "kafka.properties"
+        self.options.write_text(LONG_FETCHES)
 
     def command(self, *arguments: str) -> list[str]:
         """Return a command line of grete about this job."""
@@ -76,6 +79,7 @@ class Machines:
         """Start a machine."""
         out = (self.directory / f"{machine}.log").open("ab")
         options = [f"--directory={self.directory / machine}", f"--set=machine={machine}", *more]
+        options += [] if any(each.startswith("--kafka-config") for each in more) else [f"--kafka-config={self.options}"]
         with out:
             started = subprocess.Popen(
                 self.command("up", *options),

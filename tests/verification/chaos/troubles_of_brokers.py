@@ -24,13 +24,14 @@ from tests.verification.chaos.cluster import NOTICED_SOON, Cluster
 from tests.verification.chaos.scene import Failed, Scene, scene
 
 # Short ones, so that a broker can be frozen for longer than all of them.
+LONG_FETCHES = ["consumer.fetch.wait.max.ms=100"]  # four workers that ask each broker every 10 ms: a third of it all
 TIME_OUTS = ["socket.timeout.ms=3000", "producer.request.timeout.ms=3000", "producer.transaction.timeout.ms=4000"]
 FROZEN_S = 6.0
 DOWN_S = 1.0
 # Of a broker that some scenarios share: a transaction that has timed out is ended soon.
 SHARED = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 # Of a broker's troubles, few happen within a commit and most between two: it need not commit as often as it can.
-INTERVAL = "checkpoint_interval_ms=200"
+INTERVAL = "checkpoint_interval_ms=1000"
 SMALL_BATCH = "250"  # bytes: less than a transaction's batch of entries
 
 
@@ -47,7 +48,7 @@ def on_cluster(
     """Start the chain job, and let it come to work: on the ``shared`` broker, or on brokers of its own."""
     directory.mkdir(parents=True)
     config = directory / "kafka.properties"
-    config.write_text("\n".join(options))
+    config.write_text("\n".join([*LONG_FETCHES, *options]))
     with contextlib.ExitStack() as held:
         cluster = shared or held.enter_context(Cluster(directory / "kafka", brokers, changed))
         address = KAFKA + cluster.bootstrap

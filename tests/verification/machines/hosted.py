@@ -20,6 +20,7 @@ from tests.verification.chaos.chain import ChainJob, Mode
 from tests.verification.machines.machine import Machine
 
 ROOT = Path(__file__).parents[3]
+LONG_FETCHES = "consumer.fetch.wait.max.ms=100\n"  # of workers that ask every 10 ms, and wait most of the time
 WORDS = 3  # lines of a log that are told
 REFERENCE = """from tests.verification.chaos.chain import chain_job
 
@@ -76,10 +77,11 @@ class Hosting:
         """Start a worker of a partition on a machine; its stores are the machine's own, if not in ``state``."""
         self.starts += 1
         machine.write("chain_here.py", self._reference)
+        machine.write("kafka.properties", LONG_FETCHES)
         log = machine.directory / f"worker-{self.starts}-of-{partition}.log"
         place = self.job_directory(machine)
         command = [sys.executable, "-m", "grete.cli", "worker", "chain_here.py", "--partition", str(partition)]
-        command += ["--log", self._log, "--directory", str(place.directory)]
+        command += ["--log", self._log, "--kafka-config", "kafka.properties", "--directory", str(place.directory)]
         command += ["--state-directory", str(state)] if state is not None else []
         reader, writer = os.pipe()
         os.set_blocking(reader, False)

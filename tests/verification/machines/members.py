@@ -39,7 +39,7 @@ from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.cluster import Cluster
 from tests.verification.chaos.outside import KafkaOutside, Outside
 from tests.verification.machines.assigner import FARS_MS
-from tests.verification.machines.hosted import REFERENCE, ROOT
+from tests.verification.machines.hosted import LONG_FETCHES, REFERENCE, ROOT
 from tests.verification.machines.machine import CUT, DEAF, MUTE, Line, Machine
 from tests.verification.machines.network import Network
 
@@ -49,7 +49,7 @@ AWAY_S = (0.5, 3.0, 5.0, 5.0, 5.0, 10.0, 30.0, 30.0, 120.0)
 COMES = re.compile("^partition [0-9]+ comes here$", re.MULTILINE)  # as a member prints it
 SOURCES, FEED, BACKLOG_MAX = 40, 8, 300
 STALL_S = 180.0
-PAUSE_S = 0.02  # between records: 400 a second show what all that the cores can take would show
+PAUSE_S = 0.05  # between records: 160 a second show what all that the cores can take would show
 START_PAUSE_S = 0.5  # between records until each machine has something: a far one takes a minute
 SETS = ("checkpoint_interval_ms=100", "shutdown_timeout_ms=3000", "rocksdb_bytes=16777216")
 
@@ -82,8 +82,11 @@ class Members:
     def start(self, machine: Machine) -> None:
         """Start the member of a machine."""
         machine.write("chain_here.py", self._reference)
+        machine.write("kafka.properties", LONG_FETCHES)
         command = [sys.executable, "-m", "grete.cli", "up", "chain_here.py", "--log", self._log]
         command += [
+            "--kafka-config",
+            "kafka.properties",
             "--directory",
             "job",
             *(part for each in (*SETS, f"machine={machine.name}") for part in ("--set", each)),

@@ -13,11 +13,14 @@ pytestmark = [pytest.mark.chaos, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
 def test_members_go_on_without_a_machine(tmp_path: Path) -> None:
-    """A machine is lost, cut off, frozen: the others take its partitions, and each input comes out once, in order."""
+    """A machine is lost, another cut off: the others take its partitions, and each input comes out once, in order.
+
+    One that is frozen is in tests/worker/test_members.py.
+    """
     quiet = Console(quiet=True)
-    members = run(tmp_path, "aligned", seed=310, faults=3, machines=3, console=quiet, away_s=(3.0,))
+    members = run(tmp_path, "aligned", seed=310, faults=2, machines=3, console=quiet, away_s=(3.0,))
     assert members.checker.violations == []
-    assert set(members.tally) == {"lose", "cut", "freeze"}
+    assert set(members.tally) == {"lose", "cut"}
     assert members.moves() > PARTITIONS  # they came at first, and went elsewhere
 
 
