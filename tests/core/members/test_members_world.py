@@ -281,7 +281,7 @@ troubles = given(
 @example(faults=NAMED_UNSEEN, partitions=1, first=1, standbys=None)
 @example(faults=FENCED_THEN_STANDBY, partitions=7, first=3, standbys=0)
 @example(faults=HALTED_AGAIN, partitions=1, first=1, standbys=None)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @troubles
 def test_it_converges_when_the_faults_end(
     faults: list[tuple[str, int, int, int]], partitions: int, first: int, standbys: int | None
