@@ -30,15 +30,16 @@ from tests.worker.workers import LIMIT_S
     ],
     ids=["two stages", "event time", "recorded order", "logical time", "kafka"],
 )
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.prove)])
 def test_no_false_alarm_while_workers_and_the_audit_die(
-    request: pytest.FixtureRequest, tmp_path: Path, text: str, on: str
+    request: pytest.FixtureRequest, tmp_path: Path, text: str, on: str, kills: int
 ) -> None:
     """The audit looks while workers are killed; it is closed at any step and goes on without a gap."""
     log = f"kafka://{request.getfixturevalue('kafka_broker').bootstrap}" if on == "kafka" else on
     scene, looked = Scene(tmp_path, text, log, "audit-follow-" if on == "kafka" else ""), Looked()
     with scene.running() as local:
         scene.fed_and_drained(local, 40)
-        for turn in range(4):
+        for turn in range(kills):
             scene.feed(local, 60)
             with scene.audit() as audit:
                 deadline = time.monotonic() + LIMIT_S

@@ -15,17 +15,19 @@ from tasks.inverted_index import documents, job
 
 
 @pytest.mark.kafka
-def test_a_kept_broker_goes_on_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("empty", [False, pytest.param(True, marks=pytest.mark.prove)])  # to write them takes 6 s
+def test_a_kept_broker_goes_on_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: bool) -> None:
     """A kept broker's data is there for the next user, at whatever address.
 
-    Made from jars, it also leaves the classes of its Java, and the next one starts with them.
+    Made from jars, with an ``empty`` cache, it also leaves the classes of its Java, and the next one starts with them.
     """
     monkeypatch.delenv("GRETE_KAFKA", raising=False)
     partition = TopicPartition("kept", 0)
     jars = cache() / f"kafka-{KAFKA}"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    cache().mkdir()
-    (cache() / jars.name).symlink_to(jars)
+    if empty:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        cache().mkdir()
+        (cache() / jars.name).symlink_to(jars)
     for run in range(2):
         with find_broker(tmp_path / "broker", keep=True) as broker:
             log = KafkaLog(broker.bootstrap)
@@ -35,7 +37,7 @@ def test_a_kept_broker_goes_on_with_its_data(tmp_path: Path, monkeypatch: pytest
             while not log.poll():
                 log.wait(1_000)
             log.close()
-            if process := re.search(r"jars, process (\d+)$", broker.how):
+            if empty and (process := re.search(r"jars, process (\d+)$", broker.how)):
                 used = Path(f"/proc/{process[1]}/maps").read_text()
                 assert [str(path) in used for path in cache().glob("*.jsa")] == [True] * run
         find._kept[-1].wait()  # else the next run finds this broker

@@ -24,7 +24,7 @@ from tests.verification.machines.network import Network
 
 SOURCES = 40
 FEED, BACKLOG_MAX = 8, 1000  # records at once, and records given and not yet out
-PAUSE_S = 0.02  # between records: 400 a second show what all that the cores can take would show
+PAUSE_S = 0.05  # between records: 160 a second show what all that the cores can take would show
 LIVING_MAX = 9  # workers: more only share the cores
 STALL_S = 240.0  # without what must come, while the machines that are left can work; a start from afar takes minutes
 DELAY_S_MAX = 1.0  # from the loss of a worker until the assigner notices
