@@ -54,3 +54,6 @@ def test_the_last_headers_tell_where_a_record_comes_from() -> None:
     assert origin_of([("grete.producer", b"s-0"), ("grete.seq", b"2")]) == Origin("s-0", 2, -1)
     for foreign in (b"", b"1 2", b"x 2 y", b"1 x y"):
         assert origin_of([("grete", foreign)]) is None
+    strange = [("grete.producer", b"\xff"), ("grete.seq", b"x"), ("grete.t", b"")]
+    assert origin_of(strange) is None
+    assert origin_of([*strange, ("grete.producer", b"s-0"), ("grete.seq", b"2")]) == Origin("s-0", 2, -1)

@@ -30,11 +30,11 @@ def origin_of(headers: Iterable[tuple[str, bytes | None]]) -> Origin | None:
             if len(parts) == 3 and parts[0].isdigit() and parts[1].isdigit():  # else another program's
                 seq, t, producer = int(parts[0]), int(parts[1]), parts[2].decode()
         elif name == PRODUCER:
-            producer = value.decode()
+            producer = value.decode(errors="replace")
         elif name == SEQ:
-            seq = int(value)
+            seq = int(value) if value.isdigit() else -1
         elif name == TIME:
-            t = int(value)
+            t = int(value) if value.isdigit() else -1
     return Origin(producer, seq, t) if producer and seq >= 0 else None
 
 
