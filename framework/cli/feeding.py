@@ -1,10 +1,11 @@
 """A job that runs on this machine: feeding its inputs, watching its workers, showing progress."""
 
 import os
+import select
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from grete.api.jobs.job import Job
@@ -25,17 +26,21 @@ LOOK_S = 0.5  # where others write, the ends are looked at this often: on Kafka 
 LOOK_S_MAX = 5.0  # where the log takes its time: an end that moved is seen no later than that
 LOOKS = 200  # times what a look took, up to LOOK_S_MAX: looks at many partitions cost little of the time
 POLL_MS = 100  # of waiting between two looks at the input, and at what tasks print; what workers say ends the wait
+LINE_MS = 10  # of waiting for a line, which ends the wait; what workers say does not
 
 
 class Feeding:
     """The feeds of a run: a folder, lines, both or none. ``step`` feeds a little: workers must be watched meanwhile."""
 
-    def __init__(self, local: LocalJob, folder: FolderFeed | None, lines: list[Iterator[int]], *, follow: bool) -> None:
+    def __init__(
+        self, local: LocalJob, folder: FolderFeed | None, lines: Mapping[Iterator[int], int], *, follow: bool
+    ) -> None:
+        """``lines``: feed → the handle that it reads."""
         self.folder = folder
         self.fed: list[ScanReport] = []  # finished scans that appended something
         self.scans = 0
         self._local = local
-        self._lines = lines
+        self._lines = dict(lines)
         self._follow = follow
         self._scan = None if folder is None else folder.scan()
         self._next_scan_s = 0.0
@@ -52,7 +57,7 @@ class Feeding:
         """Append the next batch, if there is one."""
         for lines in list(self._lines):
             if next(lines, None) is None:
-                self._lines.remove(lines)
+                del self._lines[lines]
             self._end_moved = True
         if self._scan is not None and next(self._scan, None) is None:
             assert self.folder is not None
@@ -65,6 +70,11 @@ class Feeding:
             self._end_moved = True
         elif self._follow and self.folder is not None and time.monotonic() >= self._next_scan_s:
             self._scan = self.folder.scan()
+
+    def wait(self) -> None:
+        """Wait for a line, if nothing else is fed: a person types, or the writer of a pipe thinks."""
+        if self._lines and self._scan is None:
+            select.select([*self._lines.values()], [], [], LINE_MS / 1000)
 
     def ends(self) -> dict[Any, int]:
         """Return the ends of the external inputs, as of now, or where others may write, of half a second ago."""
@@ -83,6 +93,7 @@ def step(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
     except LogAway:
         if not local.patience.ended:
             raise
+    feeding.wait()
     local.poll(0 if not feeding.idle else POLL_MS)
     show(local, feeding, screen)
 

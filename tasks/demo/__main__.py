@@ -133,7 +133,7 @@ def _default_directory(root: Path, guarantee: str, address: LogAddress) -> Path:
 
 def _index(local: LocalJob, feed: FolderFeed, screen: Screen, stop: StopSignal, kills: int) -> Work:
     """Feed the folder, run the job until it is drained, kill workers meanwhile."""
-    feeding = Feeding(local, feed, [], follow=False)
+    feeding = Feeding(local, feed, {}, follow=False)
     commits, committed = local.commits(), sum(local.committed().values())
     feeding.step()  # lists the folder
     planned = feed.report.planned

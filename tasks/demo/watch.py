@@ -17,7 +17,7 @@ def follow(local: LocalJob, feed: FolderFeed, lookup: Lookup, query: str, screen
     """Feed what changes until Ctrl-C; search again after each change that the index has taken in."""
     screen.say(f"\nFollowing {feed.root}: edit, add or delete a file; Ctrl-C ends (QUERY=… watches another search)")
     screen.say(f"  {found(lookup, query)}")
-    feeding = Feeding(local, feed, [], follow=True)
+    feeding = Feeding(local, feed, {}, follow=True)
     seen, changed_s = len(feeding.fed), 0.0
     while not stop.asked:
         feeding.step()

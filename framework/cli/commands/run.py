@@ -172,12 +172,12 @@ def _done(local: LocalJob, ends: dict[TopicPartition, int], screen: Screen, *, d
 
 def _line_feeds(
     found: JobTarget, local: LocalJob, opened: Sequence[OpenLines], writers: ExitStack, form: LineForm
-) -> list[Iterator[int]]:
-    """Return the feeds of what --input names: a file can be read again after a crash, a pipe is spooled."""
-    address, feeds, by_topic = found.job_directory.address, list[Iterator[int]](), dict[str, Writer[Any, Any]]()
+) -> dict[Iterator[int], int]:
+    """Return feed → handle of what --input names: a file can be read again after a crash, a pipe is spooled."""
+    address, feeds, by_topic = found.job_directory.address, dict[Iterator[int], int](), dict[str, Writer[Any, Any]]()
     for topic, handle, path in opened:
         if path is not None:
-            feeds.append(feed_lines(local.metadata, topic, handle, form=form, path=path))
+            feeds[feed_lines(local.metadata, topic, handle, form=form, path=path)] = handle
             continue
         if topic.name not in by_topic:
             by_topic[topic.name] = writer = Writer(
@@ -188,7 +188,7 @@ def _line_feeds(
                 directory=found.job_directory.directory,
             )
             writers.callback(writer.close, 0.0)
-        feeds.append(spool_lines(by_topic[topic.name], topic, handle, form))
+        feeds[spool_lines(by_topic[topic.name], topic, handle, form)] = handle
     return feeds
 
 

@@ -63,7 +63,7 @@ def keep_running(
             "Ctrl-C stops them"
         )
         warn(found.job, screen)
-        feeding = Feeding(local, None, [], follow=True)
+        feeding = Feeding(local, None, {}, follow=True)
         watch = None
         if page.http is not None:
             from grete.monitor.watching import watching
