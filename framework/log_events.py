@@ -101,6 +101,7 @@ EVENTS = (
     LogEvent("partitioner-known", "the partitioner of an input is known", "keys are placed by a known rule", _GOES_ON),
     LogEvent("partitioner-unpinned", "the partitioner of an input cannot", "it could not be kept", _GOES_ON),
     LogEvent("topic-at-risk", "topic %s has", "one broker could lose what is acknowledged", "more replicas"),
+    LogEvent("disk-not-given-back", "topic %s keeps", "a right is missing: `grete doctor`", "grant AlterConfigs"),
     LogEvent("topic-unchecked", "cannot check whether topic", "a right is missing", "grant DescribeConfigs"),
     LogEvent("trim-failed", "trimming %s failed", "a trim failed, and is made up for", _GOES_ON),
     LogEvent("positions-unseen", "lag tools", "a right to the group is missing", "grant Read on the group"),
