@@ -35,7 +35,7 @@ from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.testing.broker import find_broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 
 RUN, MODE = (os.environ.get(f"BENCH_{name}", "") for name in ("RUN", "MODE"))
 DEAD, ALIVE = 0, 1  # partitions, and their workers
@@ -148,7 +148,9 @@ class Scene:
         job_directory = JobDirectory(directory, address=LogAddress(address) if kafka else IN_DIRECTORY)
         self.job = load_job(__file__)
         given = Settings(processing_guarantee=guarantee, **settings)  # type: ignore[arg-type]  # checked by msgspec
-        self.running = stack.enter_context(LocalJob(self.job, __file__, job_directory, given, fed=[source]))
+        self.running = stack.enter_context(
+            LocalJob(self.job, __file__, job_directory, given, inputs=OutsideInputs([source]))
+        )
         place = address if kafka else str(job_directory.directory / "log.db")
         # a process that is frozen in the queue of the embedded log's writers holds up all of them: not what is measured
         self._locks = [] if kafka else [Path(f"{place}-{name}") for name in ("queue", "lock")]

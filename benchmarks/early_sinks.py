@@ -33,7 +33,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.testing.broker import find_broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.support.postgres import find_postgres
 
 RUN, KIND, PLACE = (os.environ.get(f"BENCH_{name}", "") for name in ("RUN", "KIND", "PLACE"))
@@ -135,7 +135,9 @@ def measure(kind: str, bootstrap: str, seconds: float, **settings: Any) -> dict[
         make_topic(bootstrap, output, PARTITIONS)
         reference = str(Path(__file__))
         directory = JobDirectory(Path(name) / "job", address=LogAddress(KAFKA + bootstrap))
-        with LocalJob(load_job(reference), reference, directory, Settings(**settings), fed=[source]) as running:
+        with LocalJob(
+            load_job(reference), reference, directory, Settings(**settings), inputs=OutsideInputs([source])
+        ) as running:
             return _figures(_seen(running, directory, source, reader_of(kind, place, bootstrap, output), seconds))
 
 

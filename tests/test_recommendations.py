@@ -18,7 +18,7 @@ from grete.state.read.checkpoints.snapshots import snapshots
 from grete.state.read.snapshot_reader import SnapshotReader
 from grete.testing import Kit
 from grete.worker.supervisor.completion import reached
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.support.committed import all_committed
 from tests.support.recommendations import (
     END,
@@ -255,7 +255,7 @@ def test_killed_workers_tell_what_a_batch_computation_tells(tmp_path: Path) -> N
     reference = "tests.support.recommendations"
     topics = [locations.name, forecasts.name]
     batch = Batch()
-    with LocalJob(job, reference, JobDirectory(tmp_path / "job"), Settings(), fed=topics) as running:
+    with LocalJob(job, reference, JobDirectory(tmp_path / "job"), Settings(), inputs=OutsideInputs(topics)) as running:
         workers = Workers(running, seed=1)
         for moves, new in rounds(7, 5):
             workers.feed(locations, moves)

@@ -27,7 +27,7 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings, with_texts
 from grete.state.read.local_reader import LocalReader
 from grete.testing.broker import find_broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tasks.demo import watch
 from tasks.demo.kills import Chaos
 from tasks.demo.recount import Audit, audit, recorded
@@ -80,7 +80,11 @@ def demo(
     with (
         _log(address, directory, screen) as found,
         LocalJob(
-            job, REFERENCE, job_directory := JobDirectory(directory, address=found), settings, fed=[documents.name]
+            job,
+            REFERENCE,
+            job_directory := JobDirectory(directory, address=found),
+            settings,
+            inputs=OutsideInputs([documents.name]),
         ) as local,
         LocalReader(job_directory.state_directory, job) as reader,
     ):

@@ -19,7 +19,7 @@ from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.state.read.local_reader import LocalReader
 from grete.testing.broker import Broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.support import waiting
 from tests.support.http_server import NO_ANSWER, CountingServer, serving
 
@@ -86,7 +86,7 @@ class Asking:
         reference.write_text(text.replace("TIMEOUT", str(TIMEOUT_MS)))
         self.job = load_job(str(reference))
         place = JobDirectory(directory / "job", address=LogAddress(f"kafka://{broker.bootstrap}"))
-        self.local = LocalJob(self.job, str(reference), place, SETTINGS, fed={f"{self.name}-asked"})
+        self.local = LocalJob(self.job, str(reference), place, SETTINGS, inputs=OutsideInputs({f"{self.name}-asked"}))
         keyed = [(b"k%d" % (n % KEYS), n) for n in range(RECORDS)]
         self.partitions = [partition_of(key, 2) for key, _ in keyed]
         now = time.time_ns() // 1_000_000  # Kafka deletes what is of long ago

@@ -24,7 +24,7 @@ from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.worker.workers import LIMIT_S
 
 NUMBERS_SENT = 400
@@ -72,7 +72,7 @@ def running(
     changed = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20, **settings)  # type: ignore[arg-type]  # checked there
 
     def watch() -> None:
-        with LocalJob(job, str(file), place, changed, fed=[f"{job.name}-numbers"]) as local:
+        with LocalJob(job, str(file), place, changed, inputs=OutsideInputs([f"{job.name}-numbers"])) as local:
             started.set()
             kills = 0
             while not ended.is_set():

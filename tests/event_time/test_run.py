@@ -17,7 +17,7 @@ from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.event_time.jobs import MINUTE, counting, windows_in_a_row
 from tests.worker.workers import LIMIT_S
 
@@ -46,7 +46,7 @@ def _run(
     )
     job, job_directory = counting(NAME, 2, mode), JobDirectory(directory / "place")
     settings = Settings(event_time_idle_ms=IDLE_MS, processing_guarantee=_guarantee(way))
-    with LocalJob(job, str(file), job_directory, settings, fed=[f"{NAME}-in"]) as local:
+    with LocalJob(job, str(file), job_directory, settings, inputs=OutsideInputs([f"{NAME}-in"])) as local:
         killed = 0
         for records in batches:
             _feed(local, records)
@@ -92,7 +92,9 @@ def test_what_a_worker_said_before_its_end_does_not_end_a_run(tmp_path: Path, wa
     )
     settings = Settings(checkpoint_interval_ms=INTERVAL_MS, processing_guarantee=_guarantee(way))
     job = windows_in_a_row(NAME, _mode(way))
-    with LocalJob(job, str(file), JobDirectory(tmp_path / "place"), settings, fed=[f"{NAME}-in"]) as local:
+    with LocalJob(
+        job, str(file), JobDirectory(tmp_path / "place"), settings, inputs=OutsideInputs([f"{NAME}-in"])
+    ) as local:
         _feed(local, [_record(0, "v", 0.5)])
         deadline, ends = time.monotonic() + LIMIT_S, local.ends()
         while not local.drained(ends):

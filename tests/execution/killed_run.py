@@ -14,7 +14,7 @@ from grete.logs.partition_reader import rows as all_rows
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.worker.workers import LIMIT_S
 
 EACH = 200  # records fed before each look
@@ -54,7 +54,7 @@ def run_killed(
     fed = 0
     with closing(job_directory.open_log(group=job.name)) as log:
         log.create_topic(lines, 2, plain=True)
-        with LocalJob(job, file, job_directory, settings, fed=[lines]) as run:
+        with LocalJob(job, file, job_directory, settings, inputs=OutsideInputs([lines])) as run:
             for kill in range(KILLS + 1):
                 records = [(TopicPartition(lines, n % 2), b"%d" % n) for n in range(fed, fed + EACH)]
                 now = int(time.time() * 1_000)  # a broker deletes what is older than its retention

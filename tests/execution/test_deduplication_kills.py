@@ -12,7 +12,7 @@ from grete.job.directory import JobDirectory
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.execution.repeated_job import NAME, counting
 from tests.worker.workers import LIMIT_S
 
@@ -48,7 +48,9 @@ def test_killed_workers_take_each_number_once(tmp_path: Path, kind: str, mode: M
     )
     job_directory = JobDirectory(tmp_path / "place")
     settings = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)
-    with LocalJob(counting(kind, mode), str(file), job_directory, settings, fed=[f"{NAME}-numbers"]) as run:
+    with LocalJob(
+        counting(kind, mode), str(file), job_directory, settings, inputs=OutsideInputs([f"{NAME}-numbers"])
+    ) as run:
         log = job_directory.open_log()
         parts = [repeated(partition) for partition in range(2)]
         killed = 0

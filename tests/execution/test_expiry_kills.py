@@ -18,7 +18,7 @@ from grete.state.read.newest import NewestReader
 from grete.state.read.snapshot_reader import SnapshotReader
 from grete.state.write.moving.entries import entries_of
 from grete.state.write.moving.routes import routes_of
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.support.forgetful import NAME, PARTITIONS, TTL_MS, Forget, expected, forgetting
 from tests.worker.workers import LIMIT_S
 
@@ -46,7 +46,7 @@ def test_killed_workers_forget_nothing_early_and_nothing_late(tmp_path: Path, mo
     job, job_directory = forgetting(mode), JobDirectory(tmp_path / "place")
     settings = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)
     parts = [numbered(partition) for partition in range(PARTITIONS)]
-    with LocalJob(job, str(file), job_directory, settings, fed=[f"{NAME}-numbers"]) as run:
+    with LocalJob(job, str(file), job_directory, settings, inputs=OutsideInputs([f"{NAME}-numbers"])) as run:
         log = job_directory.open_log()
         for begin in range(0, EACH, EACH // PARTS):
             fed = [

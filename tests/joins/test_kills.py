@@ -12,7 +12,7 @@ from grete.logs.partition_reader import rows as all_rows
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.joins.jobs import interval, job_of, late_topic, lefts, pairs_topic, rights
 from tests.worker.workers import LIMIT_S
 
@@ -55,7 +55,9 @@ def test_killed_workers_join_each_record_once(tmp_path: Path, mode: Mode) -> Non
         f"job = job_of(interval(0, 110, how='left', grace_ms=50), {mode!r}, partitions=2)\n"
     )
     job = job_of(interval(0, 110, how="left", grace_ms=50), mode, partitions=2)
-    with LocalJob(job, str(file), JobDirectory(tmp_path / "place"), SETTINGS, fed=[lefts.name, rights.name]) as run:
+    with LocalJob(
+        job, str(file), JobDirectory(tmp_path / "place"), SETTINGS, inputs=OutsideInputs([lefts.name, rights.name])
+    ) as run:
         records = [*_records(0), *_records(1)]
         run.log.produce(0, 0, records)
         while not run.log.poll():

@@ -20,7 +20,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.support.kafka_topics import create
 from tests.worker.test_supervisor import poll_until
 
@@ -144,7 +144,9 @@ def test_a_value_that_is_too_large_names_store_and_key(tmp_path: Path, kafka_bro
     name, path = f"t{os.urandom(6).hex()}", tmp_path / "large.py"
     path.write_text(JOB.replace("NAME", name))
     job_directory = JobDirectory(tmp_path / "job", address=LogAddress(f"kafka://{kafka_broker.bootstrap}"))
-    with LocalJob(load_job(str(path)), str(path), job_directory, Settings(), fed=[f"{name}-lines"]) as local:
+    with LocalJob(
+        load_job(str(path)), str(path), job_directory, Settings(), inputs=OutsideInputs([f"{name}-lines"])
+    ) as local:
         at = TopicPartition(f"{name}-lines", 0)
         rows = [(b"small", b"x"), (b"large", b"x" * 4_000), (b"small too", b"x")]
         local.metadata.produce_with_meta([ExternalRecord(at, key, value, 1) for key, value in rows], {})

@@ -19,7 +19,7 @@ from grete.job.loader import load_job
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.worker.workers import LIMIT_S
 
 RECORDS = 300  # of each partition
@@ -95,7 +95,7 @@ def test_killed_with_a_request_on_its_way_each_output_is_booked_once(tmp_path: P
         file = tmp_path / "post.py"
         file.write_text(JOB.format(url=service.url, mode=mode))
         with LocalJob(
-            load_job(str(file)), str(file), JobDirectory(tmp_path / "place"), SETTINGS, fed=["lines"]
+            load_job(str(file)), str(file), JobDirectory(tmp_path / "place"), SETTINGS, inputs=OutsideInputs(["lines"])
         ) as local:
             local.log.produce(0, 0, records)
             while not local.log.poll():

@@ -12,6 +12,7 @@ import pytest
 from rocksdict import Options, Rdict
 
 from grete.api.tasks.mode import Mode
+from grete.core.supervision.assignment import HostedShare
 from grete.job.directory import JobDirectory
 from grete.protocol.changelog_position import decode_changelog_position
 from grete.state.read.checkpoints.commits import CommittedAt, all_wirings
@@ -47,7 +48,7 @@ class Moved(ParityJob):
 
     def running(self) -> LocalJob:
         """Return the job, to be entered."""
-        return LocalJob(self.job, self.reference, self.directory, self.settings, processes=1)
+        return LocalJob(self.job, self.reference, self.directory, self.settings, share=HostedShare(1))
 
     def take(self, url: str, stores: JobDirectory) -> list[TakenSnapshot]:
         """Take a snapshot of each task, with the stores of a machine."""

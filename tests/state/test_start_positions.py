@@ -27,7 +27,7 @@ from grete.settings import Settings
 from grete.state.pins.prepare import prepare
 from grete.state.pins.start_pinning import pin_starts
 from grete.testing.broker import Broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.worker.workers import LIMIT_S
 
 SETTINGS = Settings(checkpoint_interval_ms=50, restart_backoff_ms=20)
@@ -107,7 +107,7 @@ def run(
     job: Job, place: JobDirectory, file: Path, *, kill: bool = False, starts: dict[str, datetime] | None = None
 ) -> None:
     """Run workers until all is processed; ``kill`` one as soon as it runs."""
-    with LocalJob(job, str(file), place, SETTINGS, starts=starts) as local:
+    with LocalJob(job, str(file), place, SETTINGS, inputs=OutsideInputs(starts=starts)) as local:
         deadline = time.monotonic() + LIMIT_S
         while not local.drained(local.ends()):
             assert time.monotonic() < deadline

@@ -14,7 +14,7 @@ from grete.protocol.frames import decode_headers, encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.replay.determinism.replay import replay
 from grete.settings import Settings
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.execution.deterministic.test_kills import all_running, poll_until
 
 pytestmark = pytest.mark.chaos
@@ -30,7 +30,7 @@ def test_kills_change_no_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("SPANS", str(tmp_path / "spans"))
     job, directory = load_job(JOB), JobDirectory(tmp_path / "job")
     settings = Settings(tracing="on", traced_per_million=300_000, checkpoint_interval_ms=300, restart_backoff_ms=20)
-    with LocalJob(job, JOB, directory, settings, fed=["lines"]) as run:
+    with LocalJob(job, JOB, directory, settings, inputs=OutsideInputs(["lines"])) as run:
         log = directory.open_log()
         for number in range(LINES):
             at, line = TopicPartition("lines", number % 2), f"line{number} to be" + " log" * (number == 0)

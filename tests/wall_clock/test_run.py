@@ -16,7 +16,7 @@ from grete.replay.determinism.replay import replay
 from grete.settings import Settings
 from grete.state.read.recorded_task import rows_of
 from grete.testing.broker import Broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.wall_clock.jobs import reminding_soon
 from tests.worker.workers import LIMIT_S
 
@@ -56,7 +56,7 @@ def _remind(directory: Path, mode: Mode, place: JobDirectory) -> None:
         f"from tests.wall_clock.jobs import reminding_soon\njob = reminding_soon({name!r}, {mode!r})\n"
     )
     job = reminding_soon(name, mode)
-    with LocalJob(job, str(file), place, SETTINGS, fed=[f"{name}-orders"]) as local:
+    with LocalJob(job, str(file), place, SETTINGS, inputs=OutsideInputs([f"{name}-orders"])) as local:
         now_ms = time.time_ns() // 1_000_000
         orders = [(p, f"{p}.{number}") for number in range(ORDERED) for p in range(2)]
         local.log.produce(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grete.core.supervision.assignment import Assignment, HostedState
+from grete.core.supervision.assignment import Assignment, HostedShare, HostedState
 from grete.core.supervision.supervised_worker import SupervisedWorker
 from grete.errors import Halted
 from grete.job.directory import JobDirectory
@@ -34,7 +34,7 @@ def local_job(directory: Path, assignment: Assignment, *, code: str = PAIR, proc
     path.write_text(code.replace("partitions=2", "partitions=4"))
     job_directory = JobDirectory(directory / "job")
     settings = Settings(shutdown_timeout_ms=2_000, restarts_max=1, restart_backoff_ms=1)
-    return LocalJob(load_job(str(path)), str(path), job_directory, settings, processes=processes, assignment=assignment)
+    return LocalJob(load_job(str(path)), str(path), job_directory, settings, share=HostedShare(processes, assignment))
 
 
 def pids(local: LocalJob) -> dict[int, int]:

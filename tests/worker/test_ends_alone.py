@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grete.core.supervision.assignment import HostedState
+from grete.core.supervision.assignment import HostedShare, HostedState
 from grete.errors import Fenced, Halted
 from grete.halts import HaltCode
 from grete.job.directory import JobDirectory
@@ -19,7 +19,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.testing.broker import Broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.worker.test_supervisor import poll_until, running
 from tests.worker.workers import WorkerUnderTest
 
@@ -105,7 +105,14 @@ def check(name: str, directory: Path, address: LogAddress = IN_DIRECTORY) -> Non
     path.write_text(JOB.replace("NAME", name).replace("BROKEN", str(broken)))
     broken.touch()
     job_directory = JobDirectory(directory / "job", address=address)
-    with LocalJob(load_job(str(path)), str(path), job_directory, SETTINGS, fed=[f"{name}-lines"], processes=1) as local:
+    with LocalJob(
+        load_job(str(path)),
+        str(path),
+        job_directory,
+        SETTINGS,
+        inputs=OutsideInputs([f"{name}-lines"]),
+        share=HostedShare(1),
+    ) as local:
         load = Load(local, name, broken)
         worker = load.worker
         load.goes_on(3)
@@ -142,7 +149,9 @@ def test_a_task_that_always_fails_halts_the_job(tmp_path: Path) -> None:
     path.write_text(JOB.replace("NAME", "alone").replace("BROKEN", str(broken)))
     broken.touch()
     settings = Settings(checkpoint_interval_ms=50, restarts_max=2, restart_backoff_ms=1)
-    with LocalJob(load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), settings, processes=1) as local:
+    with LocalJob(
+        load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), settings, share=HostedShare(1)
+    ) as local:
         load = Load(local, "alone", broken)
         poll_until(local, lambda: running(local))
         load.say()
@@ -179,7 +188,12 @@ def test_a_task_whose_store_is_damaged_ends_alone(tmp_path: Path) -> None:
 
     def feed(first: int, last: int) -> None:
         with LocalJob(
-            load_job(str(path)), str(path), job_directory, SETTINGS, fed=["kept-lines"], processes=1
+            load_job(str(path)),
+            str(path),
+            job_directory,
+            SETTINGS,
+            inputs=OutsideInputs(["kept-lines"]),
+            share=HostedShare(1),
         ) as local:
             (worker,) = local.supervisor.workers.values()
             for partition in range(2):
@@ -209,7 +223,7 @@ def test_a_fenced_task_takes_those_of_its_partition_with_it(tmp_path: Path) -> N
     path = tmp_path / "alone.py"
     path.write_text(JOB.replace("NAME", "alone").replace("BROKEN", str(tmp_path / "broken")))
     job_directory = JobDirectory(tmp_path / "job")
-    with LocalJob(load_job(str(path)), str(path), job_directory, SETTINGS, processes=1) as local:
+    with LocalJob(load_job(str(path)), str(path), job_directory, SETTINGS, share=HostedShare(1)) as local:
         (worker,) = local.supervisor.workers.values()
         poll_until(local, lambda: running(local))
         stages, options = ("split", "count"), ("--stage=count", f"--state-directory={tmp_path / 'other'}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from grete.core.supervision.assignment import HostedShare
 from grete.errors import ExitCode, Fenced, TransientError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
@@ -84,7 +85,9 @@ def test_a_task_that_is_fenced_ends_alone_and_stays_away(tmp_path: Path) -> None
     """Another process has it: the others go on, and a new process does not take it back. Fenced of all, it ends."""
     path = tmp_path / "pair.py"
     path.write_text(PAIR)
-    with LocalJob(load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), Settings(), processes=1) as local:
+    with LocalJob(
+        load_job(str(path)), str(path), JobDirectory(tmp_path / "job"), Settings(), share=HostedShare(1)
+    ) as local:
         (worker,) = local.supervisor.workers.values()
         poll_until(local, lambda: running(local))
         assert worker.reports.tasks.keys() == {"pass-0", "pass-1"}

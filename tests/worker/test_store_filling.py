@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from grete.core.supervision.assignment import HostedShare
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.ports import ExternalRecord
@@ -51,7 +52,7 @@ def test_other_tasks_go_on_while_a_snapshot_does_not_come(tmp_path: Path, ends: 
     job, directory = load_job(str(path)), JobDirectory(tmp_path / "job")
     url = f"file://{tmp_path}/folder"
     settings = Settings(checkpoint_interval_ms=50, snapshot_url=url)
-    with LocalJob(job, str(path), directory, settings, processes=1) as local:
+    with LocalJob(job, str(path), directory, settings, share=HostedShare(1)) as local:
         say(local, "a", "b")
         poll_until(local, lambda: local.committed()[TopicPartition("lines", 0)] == 2)
         local.stop()
@@ -62,7 +63,7 @@ def test_other_tasks_go_on_while_a_snapshot_does_not_come(tmp_path: Path, ends: 
     file = max((tmp_path / "folder").rglob("files/*"), key=lambda each: each.stat().st_size)
     file.unlink()
     os.mkfifo(file)
-    with LocalJob(job, str(path), directory, settings, processes=1) as local:
+    with LocalJob(job, str(path), directory, settings, share=HostedShare(1)) as local:
         say(local, "b", "c")
         tasks = local.supervisor.workers[0].reports.tasks
         assert tasks["count-1"].status is TaskState.RUNNING

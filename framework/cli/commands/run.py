@@ -35,6 +35,7 @@ from grete.cli.starts import starts_of
 from grete.cli.stop_signal import UNANSWERED, StopSignal
 from grete.clients.pipe import spool_lines
 from grete.clients.writer import Writer
+from grete.core.supervision.assignment import HostedShare
 from grete.errors import ConfigError
 from grete.feeds.folder import FolderFeed
 from grete.feeds.line_forms import LineForm
@@ -42,7 +43,7 @@ from grete.feeds.lines import feed_lines
 from grete.logs.patience import Patience
 from grete.protocol.ids import TopicPartition
 from grete.worker.members.members_seen import refuse_members
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 
 app = typer.Typer(add_completion=False)
 
@@ -109,7 +110,7 @@ def _run(found: JobTarget, asked: _Asked, begin: Mapping[str, datetime], process
     begun: LocalJob | None = None
     with (
         stop.excuses(),
-        _opened(found, patience, fed=fed, starts=begin, processes=processes) as local,
+        _opened(found, patience, OutsideInputs(fed, begin), HostedShare(processes)) as local,
         ExitStack() as writers,
     ):
         feed, begun, local.completion.waits_for_idle = None, local, not asked.drain
@@ -148,11 +149,13 @@ def _run(found: JobTarget, asked: _Asked, begin: Mapping[str, datetime], process
         end_unanswered()
 
 
-def _opened(found: JobTarget, patience: Patience, **options: Any) -> LocalJob:
+def _opened(found: JobTarget, patience: Patience, inputs: OutsideInputs, share: HostedShare) -> LocalJob:
     """Return the job, on this machine alone. Raises ConfigError: it has members; LogAway."""
     instead = ", or start this machine as one more member: grete up"
     refuse_members(found.job, found.job_directory.address, found.settings, instead, patience)
-    return LocalJob(found.job, found.reference, found.job_directory, found.settings, patience=patience, **options)
+    return LocalJob(
+        found.job, found.reference, found.job_directory, found.settings, inputs=inputs, patience=patience, share=share
+    )
 
 
 def _done(local: LocalJob, ends: dict[TopicPartition, int], screen: Screen, *, drain: bool) -> bool:

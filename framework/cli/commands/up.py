@@ -17,11 +17,11 @@ from grete.cli.output.patient_output import end_unanswered, standard_output
 from grete.cli.output.progress import Screen, counted
 from grete.cli.starts import starts_of
 from grete.cli.stop_signal import UNANSWERED, StopSignal
-from grete.core.supervision.assignment import Assignment
+from grete.core.supervision.assignment import Assignment, HostedShare
 from grete.errors import Halted, LogAway
 from grete.logs.patience import Patience
 from grete.worker.members.job_member import JobMember
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 
 if TYPE_CHECKING:
     from grete.monitor.watching import JobWatch
@@ -128,10 +128,9 @@ def _local(found: JobTarget, patience: Patience, processes: int | None, starts: 
         found.reference,
         found.job_directory,
         found.settings,
-        starts=starts_of(found.job, starts),
+        inputs=OutsideInputs(starts=starts_of(found.job, starts)),
         patience=patience,
-        processes=processes,
-        assignment=None if found.job_directory.address.embedded else Assignment(),
+        share=HostedShare(processes, None if found.job_directory.address.embedded else Assignment()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +18,17 @@ class Assignment(msgspec.Struct, frozen=True):
     active: frozenset[int] = frozenset()
     standby: frozenset[int] = frozenset()
     coming: frozenset[int] = frozenset()
+
+
+class HostedShare(NamedTuple):
+    """The part of a job that a machine hosts, and in how many processes.
+
+    ``processes``: how many workers share the partitions, None: one for each. ``assignment``: None: all partitions, for
+    as long as it runs; else what is hosted until the next assignment, beside other machines.
+    """
+
+    processes: int | None = None
+    assignment: Assignment | None = None
 
 
 class HostedState(StrEnum):

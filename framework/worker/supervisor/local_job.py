@@ -5,12 +5,13 @@ from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime
+from typing import NamedTuple
 
 from msgspec.structs import asdict
 
 from grete.api.jobs.job import Job
 from grete.closable import Closable
-from grete.core.supervision.assignment import Assignment, check_processes, was_fenced
+from grete.core.supervision.assignment import Assignment, HostedShare, check_processes, was_fenced
 from grete.core.supervision.supervised_worker import Life, SupervisedWorker
 from grete.errors import ExitCode, Fenced, FrameworkError, LogAway, TransientError
 from grete.job.directory import JobDirectory
@@ -70,6 +71,17 @@ class TaskReports:
                 by_task[name] = by_task.get(name, 0) + count - before.get(reason, 0)
 
 
+class OutsideInputs(NamedTuple):
+    """The inputs from outside as a run begins: those that are ``fed`` by it, and topic → time where one begins.
+
+    ``starts`` counts for a job that is new to its inputs, whatever its code says.
+    """
+
+    fed: Collection[str] = ()
+    starts: Mapping[str, datetime] | None = None
+
+
+WHOLE, OWN_INPUTS = HostedShare(), OutsideInputs()  # all of a job; inputs that others write, and code that says where
 ASK_S = 2.0  # for an answer of the log; then workers and signals have their turn, and it is asked again
 
 
@@ -83,17 +95,13 @@ class LocalJob(Closable):
         job_directory: JobDirectory,
         settings: Settings,
         *,
-        fed: Collection[str] = (),
-        starts: Mapping[str, datetime] | None = None,
+        inputs: OutsideInputs = OWN_INPUTS,
         patience: Patience | None = None,
-        processes: int | None = None,
-        assignment: Assignment | None = None,
+        share: HostedShare = WHOLE,
     ) -> None:
-        """Make the topics, also the inputs that are ``fed`` here; start nothing yet.
+        """Make the topics, also the ``inputs`` that are fed here; start nothing yet.
 
-        ``processes``: how many workers share the partitions, None: one for each. ``assignment``: what is hosted here
-        until ``supervisor.assign`` says otherwise, None: all partitions, for as long as it runs. ``starts``: topic →
-        time, where a new job begins to read.
+        ``share``: what is hosted here until ``supervisor.assign`` says otherwise.
 
         ``patience`` is kept while the job starts; once it runs, a log that does not answer is waited for without end.
         Raises ConfigError: a second supervisor, another job's directory, a topic that is missing or wrong.
@@ -103,25 +111,25 @@ class LocalJob(Closable):
         self.settings = settings
         self.patience = Patience() if patience is None else patience
         fixed_hashes = "deterministic" in job.modes
-        check_processes(job.workers, processes)
-        self._shares = assignment is not None  # with other machines
+        check_processes(job.workers, share.processes)
+        self._shares = share.assignment is not None  # with other machines
         self.supervisor = Supervisor(
             job_directory,
             reference,
-            Assignment(frozenset(range(job.workers))) if assignment is None else assignment,
+            Assignment(frozenset(range(job.workers))) if share.assignment is None else share.assignment,
             settings,
-            processes=processes,
+            processes=share.processes,
             fixed_hashes=fixed_hashes,
         )
         with ExitStack() as opened:
             opened.callback(self.supervisor.close)
             self.log = job_directory.open_log(patience=self.patience)
             opened.callback(self.log.close)
-            self.metadata = prepare(job, self.log, job_directory, settings, fed, starts=starts)
+            self.metadata = prepare(job, self.log, job_directory, settings, inputs.fed, starts=inputs.starts)
             ends = ExternalEnds(self.log, job)
-            inputs = InputProgress(self._positions_in_log(), [wiring.name for wiring in all_wirings(job)])
+            progress = InputProgress(self._positions_in_log(), [wiring.name for wiring in all_wirings(job)])
             self._opened = opened.pop_all()  # from here on close() is responsible
-        self.completion = Completion(job, self.log, ends, inputs, self.supervisor.tell, aligned=settings.aligned)
+        self.completion = Completion(job, self.log, ends, progress, self.supervisor.tell, aligned=settings.aligned)
         self._reports = TaskReports()
         self._fenced: set[int] = set()  # workers of which the news has been told
         self.patience.seconds = math.inf

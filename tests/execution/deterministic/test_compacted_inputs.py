@@ -23,7 +23,7 @@ from grete.ports import ExternalRecord, Log
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.execution.deterministic.reference import rows_of
 from tests.execution.deterministic.test_kills import DAY_MS, PATIENCE_S, all_running, poll_until
 
@@ -84,7 +84,7 @@ def _take_and_die(job_directory: JobDirectory, log: Log) -> tuple[TopicPartition
     job = load_job(JOB)
     (topic,), (output,) = job.topology().externals_of(0), job.external_sinks()
     into, out = TopicPartition(topic, 0), TopicPartition(output, 0)
-    with LocalJob(job, JOB, job_directory, NO_COMMIT, fed=[topic]) as run:
+    with LocalJob(job, JOB, job_directory, NO_COMMIT, inputs=OutsideInputs([topic])) as run:
         poll_until(run, lambda: all_running(run))
         _feed(log, into, range(TAKEN))
         poll_until(run, lambda: len(rows_of(log, out)) == TAKEN)

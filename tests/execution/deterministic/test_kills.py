@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from grete import Job, Once
+from grete.core.supervision.assignment import HostedShare
 from grete.errors import Halted
 from grete.execution.limits import UNPACED_PARTITIONS_MAX
 from grete.job.directory import JobDirectory
@@ -20,7 +21,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.report import TaskState
 from grete.settings import Settings
 from grete.testing.broker import Broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.execution.deterministic.reference import expected, rows_of, sent
 
 pytestmark = pytest.mark.chaos
@@ -65,7 +66,9 @@ def run_with_kills(
     (topic,) = job.topology().externals_of(0)
     usual = {"checkpoint_interval_ms": 300, "restart_backoff_ms": 20, "output_delivery": output_delivery}
     settings = Settings(**usual | besides)
-    with LocalJob(job, reference, job_directory, settings, fed=[topic], processes=processes) as run:
+    with LocalJob(
+        job, reference, job_directory, settings, inputs=OutsideInputs([topic]), share=HostedShare(processes)
+    ) as run:
         log = job_directory.open_log()
         for number in range(LINES):
             line = f"line{number} to be or not to be {number % 7}"
@@ -150,7 +153,7 @@ def halts_at_what_it_makes_again(job_directory: JobDirectory, output_delivery: O
         DRAWN,
         job_directory,
         Settings(checkpoint_interval_ms=DAY_MS, restart_backoff_ms=20, output_delivery=output_delivery),
-        fed=[topic],
+        inputs=OutsideInputs([topic]),
     ) as run:
         log = job_directory.open_log()
         # The first checkpoint closes at once: lines that came before it would be committed, and nothing made again.

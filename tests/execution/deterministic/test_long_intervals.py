@@ -17,7 +17,7 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing import Kit
 from grete.testing.broker import Broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.execution.deterministic.reference import sent
 from tests.execution.deterministic.test_kills import all_running, poll_until
 
@@ -162,7 +162,7 @@ def stays_early(job_directory: JobDirectory) -> None:
     (topic,), (output,) = job.topology().externals_of(0), job.external_sinks()
     streams = [TopicPartition(stream.topic, p) for stream in job.topology().streams for p in (0, 1)]
     settings = Settings(checkpoint_interval_ms=_just_begun(), restart_backoff_ms=20, downstream_lag_messages_max=50)
-    with LocalJob(job, WORDS_JOB, job_directory, settings, fed=[topic]) as run:
+    with LocalJob(job, WORDS_JOB, job_directory, settings, inputs=OutsideInputs([topic])) as run:
         log = job_directory.open_log()
         poll_until(run, lambda: all_running(run))
         for number in range(3):

@@ -21,7 +21,7 @@ from grete.protocol.frames import decode_headers
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.state.read.local_reader import LocalReader
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.spark.backlog.feeds import PARTITIONS, Fed
 from tests.spark.backlog.in_batch import Rows, rows_of
 from tests.support import http_server, registry
@@ -172,7 +172,9 @@ def run(name: str, mode: Mode, fed: Sequence[Fed], directory: Path, *, log: str 
     with _outside(name, directory):
         job = load_job(str(reference))
         job_directory = JobDirectory(directory / "place", address=LogAddress(log))
-        with LocalJob(job, str(reference), job_directory, SETTINGS, fed={row.topic for row in fed}) as local:
+        with LocalJob(
+            job, str(reference), job_directory, SETTINGS, inputs=OutsideInputs({row.topic for row in fed})
+        ) as local:
             _feed(local, fed)
             begun = time.monotonic()
             killed = _work(local, kills)

@@ -17,7 +17,7 @@ from grete.settings import Settings
 from grete.spark.format.changes import BEGINNING, NOTHING, ChangePoint, later, position_at
 from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.state.read.checkpoints.snapshots import contents, live, segments, snapshots_at
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.state.pair_job import job
 from tests.worker.workers import LIMIT_S
 
@@ -55,7 +55,7 @@ def run(
     """Feed and run the job; in some bursts a worker is killed as it works."""
     job = load_job(reference)
     job_directory, fed = JobDirectory(directory, address=address), all_wirings(job)[0].external[0].topic
-    with LocalJob(job, reference, job_directory, settings, fed=(fed,)) as local:
+    with LocalJob(job, reference, job_directory, settings, inputs=OutsideInputs((fed,))) as local:
         for burst in range(bursts):
             before = _committed(local.log, job)
             feed(local.metadata, job, burst, 10)

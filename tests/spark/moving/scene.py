@@ -25,7 +25,7 @@ from grete.state.read.checkpoints.snapshots import Snapshot, contents, segments,
 from grete.state.write.moving.entries import MovedEntries
 from grete.state.write.moving.mover import Mover
 from grete.state.write.rescale import rescale
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.spark.backfill.scene import NOW_MS, Silent
 from tests.support.draining import drain
 
@@ -150,7 +150,9 @@ class Moving:
 
     def started(self) -> LocalJob:
         """Start workers."""
-        return LocalJob(self.job, self.reference, self.job_directory, SETTINGS, fed=[f"{self.name}-orders"])
+        return LocalJob(
+            self.job, self.reference, self.job_directory, SETTINGS, inputs=OutsideInputs([f"{self.name}-orders"])
+        )
 
     def feed(self, *orders: Orders) -> None:
         """Write orders, by their keys."""

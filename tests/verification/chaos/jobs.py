@@ -30,7 +30,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.state.read.local_reader import LocalReader
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.verification.chaos.drawn_log import DrawnLog, drawn_log
 from tests.verification.chaos.random_job import HOT, KEYS, Amount, Recount, Shape, Total, drawn
 
@@ -175,7 +175,7 @@ def _run(seed: int, directory: Path, records: int, log: DrawnLog, rng: random.Ra
 def _started(seed: int, build: int, directory: Path, job_directory: JobDirectory, shape: Shape) -> LocalJob:
     settings = Settings(checkpoint_interval_ms=shape.checkpoint_interval_ms, restarts_max=1000, restart_backoff_ms=20)
     reference = _reference(seed, build, directory)
-    return LocalJob(load_job(str(reference)), str(reference), job_directory, settings, fed={"orders"})
+    return LocalJob(load_job(str(reference)), str(reference), job_directory, settings, inputs=OutsideInputs({"orders"}))
 
 
 def _reference(seed: int, build: int, directory: Path) -> Path:

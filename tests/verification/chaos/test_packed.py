@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from grete.core.supervision.assignment import Assignment, HostedState
+from grete.core.supervision.assignment import Assignment, HostedShare, HostedState
 from grete.settings import Settings
 from grete.state.read.local_reader import LocalReader
 from grete.testing.broker import Broker
-from grete.worker.supervisor.local_job import LocalJob
+from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.verification.chaos.chain import PARTITIONS, Chain, Given, Spread
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.outside import Outside, names_at, outside_of, place_of
@@ -63,7 +63,9 @@ def judge(directory: Path, log: str, processes: int, kills: int, moves: int = 0)
     suffix = names.job.name.removeprefix("chain")
     file.write_text(f"from tests.verification.chaos.chain import chain_job\n\njob = chain_job({suffix!r}).job\n")
     deadline = time.monotonic() + LIMIT_S
-    with LocalJob(names.job, str(file), place, SETTINGS, fed=[names.given], processes=processes) as local:
+    with LocalJob(
+        names.job, str(file), place, SETTINGS, inputs=OutsideInputs([names.given]), share=HostedShare(processes)
+    ) as local:
         assert sum(len(worker.partitions) for worker in local.supervisor.workers.values()) == PARTITIONS
 
         def until(condition: Callable[[], bool]) -> None:
