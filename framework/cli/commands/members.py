@@ -13,11 +13,11 @@ from grete.cli.job_target import NamedJob
 from grete.cli.options import AsJson
 from grete.cli.output.reading import print_json
 from grete.cli.output.tables import print_table
+from grete.clock_text import clock_text
 from grete.core.members.view import MembersView
 from grete.errors import ConfigError
 from grete.job.loader import load_job
 from grete.state.read.shown import printable
-from grete.worker.members.member_news import shown_time
 from grete.worker.members.members_seen import SeenMembers
 
 app = typer.Typer(add_completion=False)
@@ -80,7 +80,7 @@ def members(named: NamedJob, *, json: AsJson = False) -> None:
         table.add_row(
             row.member,
             row.machine,
-            "–" if row.since_ms is None else shown_time(row.since_ms),
+            "–" if row.since_ms is None else clock_text(row.since_ms),
             row.code or "–",
             row.state,
             ", ".join(f"{number} {state}" for number, state in row.partitions.items()) or "–",

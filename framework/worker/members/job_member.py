@@ -6,7 +6,7 @@ On Kafka only: an embedded log is on one machine.
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from grete.closable import Closable
@@ -27,6 +27,35 @@ from grete.worker.supervisor.local_job import LocalJob
 
 ID_BYTES = 6  # drawn: two of a million members are the same once in 500 jobs
 POLL_MS = 50  # of waiting for workers while they are handed over
+
+
+class MemberTroubles:
+    """Tells, once each, what a person must look at on this machine or on another one."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._halted: dict[int, str] = {}
+        self._shared = ""
+
+    def tell_halted(self, halted: dict[int, str]) -> None:
+        """Tell which partitions no member runs, when that changes. ``halted``: partition → where it did."""
+        if halted != self._halted:
+            self._halted = halted
+            for partition, machine in halted.items():
+                self._tell(
+                    f"partition {partition} has halted on {machine}, and no member runs it: look there, and start that "
+                    "member again"
+                )
+
+    def tell_shared(self, machine: str, directory: JobDirectory) -> None:
+        """Tell of a machine with a member of this one's id, and let go of the id. ``machine`` "": there is none."""
+        if machine and machine != self._shared:
+            self._shared = machine
+            directory.member_file.unlink(missing_ok=True)
+            self._tell(
+                f"a member on {machine} has the id of this one: {directory.directory} was copied, or is used by both. "
+                "Each machine needs a directory of its own; this member has another id from its next start on"
+            )
 
 
 class JobMember(Closable):
@@ -51,16 +80,15 @@ class JobMember(Closable):
             time.time_ns() // 1_000_000,
         )
         self._topic = KafkaMembersTopic(address.url.removeprefix(KAFKA), options, local.job.name, local.patience)
-        self._core = membership(self._me, local.job.workers, settings)
-        self.client = MembersClient(self._topic, self._core, settings, local.supervisor.wake)
+        core = membership(self._me, local.job.workers, settings)
+        self.client = MembersClient(self._topic, core, settings, local.supervisor.wake)
         self._duties = Duties()
         self._said = -1  # how often something had changed here when it last said what it holds
         # partition → the last checkpoint that was seen here, 0: there are files of an earlier run
         self._positions = {p: 0 for p in range(local.job.workers) if _has_files(local, p)}
         self._halted: Sequence[int] = ()
         self._news = MemberNews(local.job.name, self._me.session, settings, local.supervisor.tell)
-        self._told_halted: dict[int, str] = {}
-        self._told_shared = ""
+        self._troubles = MemberTroubles(local.supervisor.tell)
         self.last_move_ms = 0  # when a partition last came or went, in ms since 1970
         self._closed = False
 
@@ -82,7 +110,10 @@ class JobMember(Closable):
         if changes != self._said:
             self._said = changes
             self.client.hold(self._held())
-        self._tell_members()
+        if self.client.settled:
+            self._news.look(self.client.members(), time.monotonic())
+        self._troubles.tell_halted(self.client.halted())
+        self._troubles.tell_shared(self.client.shared_with, self._local.job_directory)
 
     def hand_over(self) -> None:
         """Let others take what is here, partition by partition; return when they have, or cannot, or after a bound."""
@@ -153,27 +184,6 @@ class JobMember(Closable):
             self._local.supervisor.tell(f"partition {partition} comes here")
         for partition in sorted(gone):
             self._local.supervisor.tell(f"partition {partition} goes to another member")
-
-    def _tell_members(self) -> None:
-        tell = self._local.supervisor.tell
-        if self.client.settled:
-            self._news.look(self.client.members(), time.monotonic())
-        halted = self.client.halted()
-        if halted != self._told_halted:
-            self._told_halted = halted
-            for partition, machine in halted.items():
-                tell(
-                    f"partition {partition} has halted on {machine}, and no member runs it: look there, and start that "
-                    "member again"
-                )
-        if (shared := self.client.shared_with) and shared != self._told_shared:
-            self._told_shared = shared
-            directory = self._local.job_directory
-            directory.member_file.unlink(missing_ok=True)
-            tell(
-                f"a member on {shared} has the id of this one: {directory.directory} was copied, or is used by both. "
-                "Each machine needs a directory of its own; this member has another id from its next start on"
-            )
 
 
 def _has_files(local: LocalJob, partition: int) -> bool:

@@ -106,12 +106,7 @@ def _restless(held: _Held, now_s: float) -> str:
 
 def _whose(row: MemberRow) -> str:
     """Return the machine of a member, and since when it has run there, by its clock."""
-    return f"{row.machine} (since {shown_time(row.since_ms)})" if row.since_ms else row.machine
-
-
-def shown_time(at_ms: int) -> str:
-    """Return a moment in the time of this machine."""
-    return clock_text(at_ms)
+    return f"{row.machine} (since {clock_text(row.since_ms)})" if row.since_ms else row.machine
 
 
 def _times(count: int) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from grete.core.members.assignor import caught_up
 from grete.core.members.membership import Duties, Membership
-from grete.core.members.view import MemberId
+from grete.core.members.view import MemberId, MembersView
 from grete.errors import FrameworkError
 from grete.protocol.errors import DecodeError
 from grete.protocol.members import HeldPartition, MembersMessage, decode_members_message, encode_members_message
@@ -80,6 +80,42 @@ def _news(held: HeldPartition) -> tuple[int, str, bool]:
     return held.partition, held.state, caught_up(held)
 
 
+class OwnHeartbeats:
+    """The heartbeats of this member on their way: whether one is due, is lost, or was too long under way."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.interval_s = settings.member_heartbeat_interval_ms / 1000
+        self._late_s = settings.member_timeout_ms / 1000 * LATE_SHARE
+        self._unread: tuple[int, float] | None = None  # the beat that is on its way, and since when
+        self.sent_s = 0.0  # when anything of this member was last sent
+
+    @property
+    def unread(self) -> bool:
+        """Whether one is on its way."""
+        return self._unread is not None
+
+    def beats(self, beat: int, now_s: float) -> None:
+        """Note that this one was sent."""
+        assert self._unread is None, f"heartbeat {beat} was sent before {self._unread} was read"
+        self._unread = beat, now_s
+
+    @property
+    def late(self) -> bool:
+        """Whether the one on its way has taken so long that the log may be away."""
+        return self._unread is not None and time.monotonic() - self._unread[1] > self._late_s
+
+    def is_lost(self, now_s: float) -> bool:
+        """Whether it was lost: a broker may lose what it has acknowledged, and a client may give up."""
+        return self._unread is not None and now_s - self.sent_s > self._late_s
+
+    def read(self, view: MembersView) -> None:
+        """Note whether it is in the topic; after an outage others must be seen first."""
+        if self._unread is not None and view.began >= 0 and view.beats >= self._unread[0]:
+            if self.late:
+                view.forgive()
+            self._unread = None
+
+
 class MembersClient:
     """Runs the core of one member. All methods may be called while the thread runs."""
 
@@ -88,14 +124,11 @@ class MembersClient:
     ) -> None:
         """Begin. The thread calls ``wake`` when there are other ``duties``, perhaps."""
         self._topic, self._core, self._wake = topic, core, wake
-        self._interval_s = settings.member_heartbeat_interval_ms / 1000
-        self._late_s = settings.member_timeout_ms / 1000 * LATE_SHARE
+        self._own = OwnHeartbeats(settings)
         self._lock = threading.Lock()
         self._held: tuple[HeldPartition, ...] = ()
         self._duties: Duties | None = None  # as long as they have not changed
         self._news = False
-        self._unread: tuple[int, float] | None = None  # the own beat that is on its way, and since when
-        self._sent_s = 0.0  # when something of this member was last sent
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="members", daemon=True)
         self.error: FrameworkError | None = None  # the thread has ended by it
@@ -127,8 +160,7 @@ class MembersClient:
         with self._lock:
             self._news |= not self._core.leaving
             self._core.leaving = True
-            away = self._unread is not None and time.monotonic() - self._unread[1] > self._late_s
-            return not (away or self._core.alone or self.error)
+            return not (self._own.late or self._core.alone or self.error)
 
     def members(self) -> list[MemberRow]:
         """Return the members that live, the one that began first coming first."""
@@ -192,19 +224,20 @@ class MembersClient:
         if self._topic.failure is not None:
             raise self._topic.failure
         with self._lock:
-            before = self._sent_s
-            if now_s >= beat_s and self._unread is None:
+            before = self._own.sent_s
+            if now_s >= beat_s and not self._own.unread:
                 self._send(self._core.heartbeat(self._held))
-                self._unread, beat_s = (self._core.beat, now_s), now_s + self._interval_s
-            elif (self._news or self._is_lost(now_s)) and self._core.beat >= 0 and not self._topic.unwritten:
+                self._own.beats(self._core.beat, now_s)
+                beat_s = now_s + self._own.interval_s
+            elif (self._news or self._own.is_lost(now_s)) and self._core.beat >= 0 and not self._topic.unwritten:
                 self._send(self._core.report(self._held))
             stops = any(held.state == "stopping" for held in self._held)
         rows = self._topic.read(max(0.0, min(MOVING_READ_S_MAX if stops else READ_S_MAX, beat_s - now_s)))
         with self._lock:
             for offset, _, data in rows:
                 self._core.row(offset, decoded(data))
-            self._read_own()
-            made = self._core.decide() if rows or self._sent_s > before else None  # it goes by what was read
+            self._own.read(self._core.view)
+            made = self._core.decide() if rows or self._own.sent_s > before else None  # it goes by what was read
             has_news = self._core.has_news
         if has_news:
             self._wake()
@@ -213,16 +246,5 @@ class MembersClient:
         return beat_s
 
     def _send(self, message: MembersMessage) -> None:
-        self._news, self._sent_s = False, time.monotonic()
+        self._news, self._own.sent_s = False, time.monotonic()
         self._topic.write(encode_members_message(message))
-
-    def _is_lost(self, now_s: float) -> bool:
-        """Whether the own heartbeat was lost: a broker may lose what it has acknowledged, and a client may give up."""
-        return self._unread is not None and now_s - self._sent_s > self._late_s
-
-    def _read_own(self) -> None:
-        """Note whether the own heartbeat is in the topic; after an outage others must be seen first."""
-        if self._unread is not None and self._core.view.began >= 0 and self._core.view.beats >= self._unread[0]:
-            if time.monotonic() - self._unread[1] > self._late_s:
-                self._core.view.forgive()
-            self._unread = None

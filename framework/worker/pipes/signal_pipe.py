@@ -7,7 +7,7 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # of a service manager, Ctrl-C, a terminal that is closed
@@ -40,9 +40,7 @@ class SignalPipe:
         os.register_at_fork(after_in_child=_forget)  # what a child is told is not for us
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Take no more, and tell the thread that it is over."""
         signal.set_wakeup_fd(-1)
         os.write(self._writer, _CLOSE)

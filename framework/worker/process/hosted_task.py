@@ -1,6 +1,7 @@
 """A task as its worker hosts it: its store, its driver, and how both are given up while the process goes on."""
 
-from collections.abc import Callable, Collection
+import itertools
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import clear_frames
@@ -39,6 +40,7 @@ class SharedParts:
     mono_ms: Callable[[], float]
     keys: JobKeys | None
     joint: JointProgress
+    owners: Iterator[int] = field(default_factory=itertools.count)  # one for each life of a task: see WorkerTask.life
     fetching: set[Path] = field(default_factory=set)  # directories of stores whose snapshot a thread still fetches
 
 
@@ -49,7 +51,7 @@ class WorkerTask:
         self.name = f"{graph.name}-{partition}"
         self.wiring = wire(shared.job.topology(), graph.ordinal, partition)
         self.directory = shared.job_directory.state(self.name)
-        self.life = -1  # by which the log knows its sends, and no life of any task in this process is the same
+        self.life = -1  # by which the log knows its sends: answers to the one before may still come
         self._graph, self._partition, self._shared = graph, partition, shared
         self._executor = ThreadExecutor()  # of all lives: a sink's step under way at an end comes before others
         self._store: RocksStore | None = None
@@ -60,12 +62,12 @@ class WorkerTask:
         """Return the names of its stores by their ids."""
         return {number: name for name, number in self._graph.store_ids().items()}
 
-    def open(self, owner: int) -> TaskDriver:
+    def open(self) -> TaskDriver:
         """Open the store, and return a new driver. Raises ConfigError, TransientError."""
         if self.life >= 0:
             self.leave()
-        self.life = owner
         shared, graph = self._shared, self._graph
+        self.life = next(shared.owners)
         self._store, taker = open_task_store(
             shared.job, graph, self._partition, shared.job_directory, shared.log, shared.memory
         )
@@ -76,7 +78,7 @@ class WorkerTask:
             graph,
             shared.job.topology(),
             self._partition,
-            owner=owner,
+            owner=self.life,
             log=shared.log,
             store=self._store,
             spill=self._spill,

@@ -1,6 +1,5 @@
 """The tasks that a worker hosts: they come and go, end alone and start again, while the others take turns."""
 
-import itertools
 import logging
 import os
 import platform
@@ -25,6 +24,24 @@ START_AGAIN_MS = 5  # between two looks whether a task can start again: the log 
 logger = logging.getLogger("grete")
 
 
+class Moves:
+    """The tasks on their way, by name: they come, or go.
+
+    ``coming``: to start as soon as they can. ``filling``: their stores take snapshots, and they take no turns yet.
+    ``leaving``: → when one is given up, if it has not stopped by then, in ms.
+    """
+
+    def __init__(self) -> None:
+        self.coming: list[str] = []
+        self.filling: dict[str, TaskDriver] = {}
+        self.leaving: dict[str, float] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether there are some."""
+        return bool(self.coming or self.filling or self.leaving)
+
+
 class Hosting:
     """The tasks of one process: those that are there, to come or to go. ``step`` once a round of the loop."""
 
@@ -36,9 +53,7 @@ class Hosting:
         Raises ConfigError for a partition or stage that the job has not.
         """
         self._shared, self._stage = shared, stage
-        self._owners = itertools.count()  # one for each life of a task: answers to the one before may still come
-        self._coming: list[str] = []  # tasks that are to start as soon as they can
-        self._leaving: dict[str, float] = {}  # task → when it is given up, if it has not stopped by then, in ms
+        self._moves = Moves()
         self._draining = self._stopping = False
         self.failed: FrameworkError | None = None  # of a task that could not stop as it was asked to
         self.arriving: Callable[[TaskWiring], None] = lambda _wiring: None  # called before a task is opened later
@@ -46,11 +61,10 @@ class Hosting:
         self.ends = TaskEnds(shared.settings, shared.mono_ms)
         hosted = (WorkerTask(graph, each, shared) for graph, each in hosted_by(shared.job, partitions, stage))
         self.tasks = {each.name: each for each in hosted if each.name not in fenced}
-        self._filling: dict[str, TaskDriver] = {}  # tasks whose stores take snapshots: they take no turns yet
         self.drivers: list[TaskDriver] = []  # without what has ended alone
         for each in self.tasks.values():
             self._open(each)
-        begins = [driver for driver in self.drivers if driver.wiring.name not in self._filling]
+        begins = [driver for driver in self.drivers if driver.wiring.name not in self._moves.filling]
         checkpoints = ObservedCheckpoints(shared.job.topology())
         self.loop = TaskLoop(begins, shared.log, shared.mono_ms, checkpoints, shared.joint)
         self._share()
@@ -58,7 +72,7 @@ class Hosting:
     def begin(self) -> None:
         """Let the first tasks begin."""
         for driver in self.drivers:
-            if driver.wiring.name not in self._filling:
+            if driver.wiring.name not in self._moves.filling:
                 self.loop.start(driver, _begin)
 
     def assign(self, partitions: Sequence[int], again: Collection[int] = ()) -> None:
@@ -72,27 +86,28 @@ class Hosting:
         for name in [name for name in self.tasks if name not in wanted]:
             if name not in there:
                 self._forget(name)
-            elif name not in self._leaving:
-                self._leaving[name] = self._shared.mono_ms() + self._shared.settings.shutdown_timeout_ms
+            elif name not in self._moves.leaving:
+                self._moves.leaving[name] = self._shared.mono_ms() + self._shared.settings.shutdown_timeout_ms
                 there[name].stop()
-        self._coming = [name for name in self._coming if name in wanted]
+        self._moves.coming = [name for name in self._moves.coming if name in wanted]
         for name, (graph, partition) in wanted.items():
             if self.ends.is_fenced(name) and partition in again:
                 self._forget(name)
-            if name not in self._coming and (name not in self.tasks or name in self._leaving):
-                self._coming.append(name)
+            if name not in self._moves.coming and (name not in self.tasks or name in self._moves.leaving):
+                self._moves.coming.append(name)
             if name not in self.tasks:
                 self.tasks[name] = WorkerTask(graph, partition, self._shared)
 
     @property
     def changing(self) -> bool:
         """Whether a task is to come, to go or to start again."""
-        return bool(self._coming or self._filling or self._leaving) or self.ends.waiting
+        return self._moves.any or self.ends.waiting
 
     @property
     def over(self) -> bool:
         """Whether all tasks have ended as they were asked to."""
-        return self.loop.over and (self._stopping or not (self._coming or self._filling or self.ends.waiting))
+        waits = self._moves.coming or self._moves.filling or self.ends.waiting
+        return self.loop.over and (self._stopping or not waits)
 
     @property
     def joint(self) -> JointProgress:
@@ -102,11 +117,7 @@ class Hosting:
     @property
     def due_in_ms(self) -> float:
         """The ms until ``step`` has something to do, as far as is known."""
-        return (
-            START_AGAIN_MS
-            if self._coming or self._filling or self._leaving
-            else max(START_AGAIN_MS, self.ends.due_in_ms)
-        )
+        return START_AGAIN_MS if self._moves.any else max(START_AGAIN_MS, self.ends.due_in_ms)
 
     def step(self, tell: Callable[[], object]) -> None:
         """Take out the tasks that have ended or stopped, and open at most one that is to come or to start again.
@@ -117,27 +128,28 @@ class Hosting:
         for driver, error in self._ended():
             self._end(driver, error)
             tell()
-        for driver in [each for each in self.drivers if each.wiring.name in self._leaving] if self._leaving else ():
-            here = driver.wiring.name not in self._filling
-            if driver.exit is not None or not here or self._shared.mono_ms() >= self._leaving[driver.wiring.name]:
+        leaving = self._moves.leaving
+        for driver in [each for each in self.drivers if each.wiring.name in leaving] if leaving else ():
+            here = driver.wiring.name not in self._moves.filling
+            if driver.exit is not None or not here or self._shared.mono_ms() >= leaving[driver.wiring.name]:
                 tell()  # another process may have it from here on: to let go of its store takes time
                 self._leave(driver)
         if self._stopping:
             return
-        for fetching in list(self._filling)[:FETCHES_MAX]:
+        for fetching in list(self._moves.filling)[:FETCHES_MAX]:
             if self.tasks[fetching].filled:
-                self._join(self._filling.pop(fetching))
-        self._coming += self.ends.due(self.loop.leaves)
-        ready = (name for name in self._coming if name not in self._leaving and not self.loop.leaves(name))
+                self._join(self._moves.filling.pop(fetching))
+        self._moves.coming += self.ends.due(self.loop.leaves)
+        ready = (name for name in self._moves.coming if name not in self._moves.leaving and not self.loop.leaves(name))
         if (name := next(ready, None)) is not None:
-            self._coming.remove(name)
+            self._moves.coming.remove(name)
             self._start(self.tasks[name])
 
     def stop(self) -> None:
         """Let all tasks stop (R6); what was to come does not any more."""
         self._stopping = True
-        self._coming.clear()
-        for name in self._filling:
+        self._moves.coming.clear()
+        for name in self._moves.filling:
             self.tasks[name].stop_filling()
         for driver in self.drivers:
             driver.stop()
@@ -159,14 +171,14 @@ class Hosting:
         driver = self._open(task)
         self._share()
         self.moved = True
-        if task.name not in self._filling:
+        if task.name not in self._moves.filling:
             self._join(driver)
 
     def _open(self, task: WorkerTask) -> TaskDriver:
-        driver = task.open(next(self._owners))
+        driver = task.open()
         self.drivers.append(driver)
         if not task.filled:
-            self._filling[task.name] = driver
+            self._moves.filling[task.name] = driver
         return driver
 
     def _join(self, driver: TaskDriver) -> None:
@@ -177,7 +189,7 @@ class Hosting:
             driver.end_inputs()
 
     def _take_out(self, driver: TaskDriver) -> None:
-        if self._filling.pop(driver.wiring.name, None) is None:
+        if self._moves.filling.pop(driver.wiring.name, None) is None:
             self.loop.remove(driver)
 
     def _ended(self) -> list[tuple[TaskDriver, FrameworkError]]:
@@ -200,33 +212,35 @@ class Hosting:
         """Take out a task that has ended by an error of its own."""
         name = driver.wiring.name
         self.drivers.remove(driver)
-        others = self.drivers or self._coming or self.ends.halted or (isinstance(error, Fenced) and self.ends.waiting)
+        others = (
+            self.drivers or self._moves.coming or self.ends.halted or (isinstance(error, Fenced) and self.ends.waiting)
+        )
         self.loop.turn_of = driver
-        if others and name not in self._leaving:
+        if others and name not in self._moves.leaving:
             self.ends.note(driver, error)
         self.tasks[name].give_up(driver, error, self._in_use())
         if not others:
             raise error
         if self._stopping and not isinstance(error, Fenced):
             self.failed = error
-        if name in self._leaving:
+        if name in self._moves.leaving:
             self._gone(name, error)
         self.loop.turn_of = None
 
     def _leave(self, driver: TaskDriver) -> None:
         """Take out a task that is not wanted here any more, and has stopped, or has not in time."""
-        late = driver.exit is None and driver.wiring.name not in self._filling
+        late = driver.exit is None and driver.wiring.name not in self._moves.filling
         self.drivers.remove(driver)
         self._take_out(driver)
         self.tasks[driver.wiring.name].give_up(driver, None, self._in_use())
         self._gone(driver.wiring.name, LogAway("it did not stop in time") if late else None)
 
     def _gone(self, name: str, error: FrameworkError | None) -> None:
-        del self._leaving[name]
+        del self._moves.leaving[name]
         self.moved = True
         extra = {"task": name} | ({} if error is None else {"error": str(error)})
         logger.log(logging.INFO if error is None else logging.WARNING, "task left", extra=extra)
-        if name not in self._coming:
+        if name not in self._moves.coming:
             self._forget(name)
 
     def _forget(self, name: str) -> None:

@@ -8,7 +8,6 @@ import contextlib
 import faulthandler
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Self
 
 from grete.worker.pipes.signal_pipe import SignalPipe
@@ -53,11 +52,9 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let the process go on, or end, in its own time."""
-        self._pipe.__exit__(kind, error, trace)
+        self._pipe.__exit__()
         self._thread.join()
         faulthandler.cancel_dump_traceback_later()
 
