@@ -16,7 +16,6 @@ from grete.execution.calls.clocked import ClockedCalls
 from grete.execution.calls.ports import Caller
 from grete.execution.deterministic.mode import DeterministicMode
 from grete.execution.deterministic.outputs import LogicalOutputs
-from grete.execution.deterministic.ports import LogicalRunner
 from grete.execution.deterministic.processor import LogicalProcessor
 from grete.execution.engine.aligned_mode import AlignedMode
 from grete.execution.engine.driver import TaskDriver
@@ -163,7 +162,7 @@ def aligned_driver(owner: int, core: TaskCore, runner: Runner, io: TaskIO) -> Ta
     return TaskDriver(parts, AlignedMode(parts, core, early), store=io.store, early=early)
 
 
-def deterministic_driver(owner: int, core: DeterministicCore, runner: LogicalRunner, io: TaskIO) -> TaskDriver:
+def deterministic_driver(owner: int, core: DeterministicCore, runner: LogicalProcessor, io: TaskIO) -> TaskDriver:
     """Return the driver of a task in deterministic mode."""
     parts, early = TaskParts(owner, core, runner, io), SpilledFrames(io.spill)
     return TaskDriver(parts, DeterministicMode(parts, core, runner), store=io.store, early=early)

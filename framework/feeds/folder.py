@@ -75,6 +75,62 @@ class _Batch:
         return sizes or len(self.entries) >= files_max
 
 
+class FolderManifest:
+    """The files that were fed into a topic, as the log knows them: ``entries`` by name, ``numbers`` of their records.
+
+    ``doubtful``: names of documents whose newest text may be in the topic already: they are written again.
+    """
+
+    def __init__(self, log: JobMetadata, topic: str, root: Path) -> None:
+        """Read it. Raises ConfigError: the topic holds the documents of another folder than ``root``."""
+        self._log = log
+        self._prefix, self._plan_key = f"feed/{topic}/", f"feed-plan/{topic}"
+        root_key, root_value = f"feed-root/{topic}", os.fsencode(root)
+        before = log.meta_get(root_key)
+        if before is not None and before != root_value:
+            raise ConfigError(
+                f"topic {topic!r} holds the documents of {os.fsdecode(before)}, not of {root}: "
+                "choose another --directory for this folder; on Kafka, another cluster, or delete the job's topics",
+                topic=topic,
+            )
+        if before is None:
+            log.produce_with_meta([], {root_key: root_value})
+        decode = msgspec.msgpack.Decoder(FolderEntry).decode
+        items = log.meta_items(self._prefix)
+        with reading(f"{self._prefix}…"):
+            self.entries = {key[len(self._prefix) :]: decode(value) for key, value in items}
+        with reading(self._plan_key):
+            self._numbers = PlannedNumbers(log.meta_get(self._plan_key))
+        self.doubtful: set[str] = set()
+
+    def begin(self) -> None:
+        """Begin a scan: find out what an earlier one may have written."""
+        self.doubtful = {key.decode() for key in self._numbers.begin()}
+
+    def append(self, batch: _Batch) -> None:
+        """Append documents and their entries in one transaction; only then is it true here, too."""
+        if not batch.entries:
+            return
+        records = [
+            record._replace(headers=self._numbers.number(record.key or b"", digest, record.partition.partition))
+            for digest, record in batch.records
+        ]
+        encode = msgspec.msgpack.Encoder().encode
+        meta = {self._prefix + name: None if entry is None else encode(entry) for name, entry in batch.entries.items()}
+        keys = {record.key or b"" for record in records}
+        if records:
+            self._log.produce_with_meta([], {self._plan_key: self._numbers.plan()})
+            meta[self._plan_key] = self._numbers.plan(without=keys)
+        self._log.produce_with_meta(records, meta)
+        self._numbers.written(keys)
+        self.doubtful -= {key.decode() for key in keys}
+        for name, entry in batch.entries.items():
+            if entry is None:
+                self.entries.pop(name, None)
+            else:
+                self.entries[name] = entry
+
+
 class FolderFeed:
     r"""Feeds the regular files below ``root``. One per topic and log: the manifest belongs to the topic.
 
@@ -96,7 +152,6 @@ class FolderFeed:
 
         Raises ConfigError: no such folder, no such topic, or it holds another folder's documents.
         """
-        self._log = log
         self._topic = topic
         partitions = log.partitions(topic)
         if partitions is None:
@@ -111,48 +166,31 @@ class FolderFeed:
         self._exclude = b"" if exclude is None else os.fsencode(exclude.resolve())
         self._file_bytes_max = file_bytes_max
         self.batch_files_max = BATCH_FILES
-        self._prefix = f"feed/{topic}/"
-        root_key, root_value = f"feed-root/{topic}", os.fsencode(self.root)
-        before = log.meta_get(root_key)
-        if before is not None and before != root_value:
-            raise ConfigError(
-                f"topic {topic!r} holds the documents of {os.fsdecode(before)}, not of {self.root}: "
-                "choose another --directory for this folder; on Kafka, another cluster, or delete the job's topics",
-                topic=topic,
-            )
-        if before is None:
-            log.produce_with_meta([], {root_key: root_value})
-        decode = msgspec.msgpack.Decoder(FolderEntry).decode
-        items = log.meta_items(self._prefix)
-        with reading(f"{self._prefix}…"):
-            self._manifest = {key[len(self._prefix) :]: decode(value) for key, value in items}
-        self._plan_key = f"feed-plan/{topic}"
-        with reading(self._plan_key):
-            self._numbers = PlannedNumbers(log.meta_get(self._plan_key))
-        self._doubtful: set[str] = set()  # documents whose newest text may be in the topic: they are written again
+        self._manifest = FolderManifest(log, topic, self.root)
         self._clock_ns = clock_ns
         self.report = ScanReport()
 
     @property
     def documents(self) -> int:
         """Documents that the topic holds now."""
-        return sum(1 for entry in self._manifest.values() if entry.digest)
+        return sum(1 for entry in self._manifest.entries.values() if entry.digest)
 
     def scan(self) -> Iterator[ScanReport]:
         """Compare the folder with the manifest and append what differs, a batch at each step. Raises ConfigError."""
         report = self.report = ScanReport()
         listing = Listing(self.root, self._exclude, report.skipped)
-        self._doubtful = {key.decode() for key in self._numbers.begin()}
+        self._manifest.begin()
+        manifest, doubtful = self._manifest.entries, self._manifest.doubtful
         work: list[tuple[str, bytes | None]] = []  # name, path; no path: it is gone
         for name, path, status in listing.files():
-            entry = None if name in self._doubtful else self._manifest.get(name)
+            entry = None if name in doubtful else manifest.get(name)
             if entry is not None and (entry.mtime_ns, entry.size) == (status.st_mtime_ns, status.st_size):
                 report.counts["unchanged"] += 1
                 if entry.reason:
                     report.skipped[entry.reason] += 1
             else:
                 work.append((name, path))
-        known = [*self._manifest, *sorted(self._doubtful - self._manifest.keys())]
+        known = [*manifest, *sorted(doubtful - manifest.keys())]
         work += [(name, None) for name in known if name not in listing.names and not listing.hides(name)]
         report.planned = len(work)
         yield report
@@ -164,38 +202,15 @@ class FolderFeed:
                 self._read(batch, name, source)
             report.done += 1
             if batch.full(self.batch_files_max):
-                self._append(batch)
+                self._manifest.append(batch)
                 batch = _Batch()
                 yield report
-        self._append(batch)
+        self._manifest.append(batch)
         yield report
-
-    def _append(self, batch: _Batch) -> None:
-        """Append documents and manifest in one transaction; only then is it true here, too."""
-        if not batch.entries:
-            return
-        records = [
-            record._replace(headers=self._numbers.number(record.key or b"", digest, record.partition.partition))
-            for digest, record in batch.records
-        ]
-        encode = msgspec.msgpack.Encoder().encode
-        meta = {self._prefix + name: None if entry is None else encode(entry) for name, entry in batch.entries.items()}
-        keys = {record.key or b"" for record in records}
-        if records:
-            self._log.produce_with_meta([], {self._plan_key: self._numbers.plan()})
-            meta[self._plan_key] = self._numbers.plan(without=keys)
-        self._log.produce_with_meta(records, meta)
-        self._numbers.written(keys)
-        self._doubtful -= {key.decode() for key in keys}
-        for name, entry in batch.entries.items():
-            if entry is None:
-                self._manifest.pop(name, None)
-            else:
-                self._manifest[name] = entry
 
     def _read(self, batch: _Batch, name: str, path: bytes) -> None:
         """Plan what one new or changed file needs."""
-        counts, skipped, before = self.report.counts, self.report.skipped, self._manifest.get(name)
+        counts, skipped, before = self.report.counts, self.report.skipped, self._manifest.entries.get(name)
         try:
             data, status, stable = contents(path, self._file_bytes_max)
         except FileNotFoundError:
@@ -225,7 +240,7 @@ class FolderFeed:
             skipped[reason] += 1
         racy = not stable or abs(self._clock_ns() - status.st_mtime_ns) < RACY_NS
         entry = FolderEntry(-1 if racy else status.st_mtime_ns, status.st_size, digest, reason)
-        known, doubtful = before is not None and bool(before.digest), name in self._doubtful
+        known, doubtful = before is not None and bool(before.digest), name in self._manifest.doubtful
         if digest and (doubtful or before is None or before.digest != digest):
             counts["changed" if known else "new"] += 1
             self._record(batch, name, text, digest)
@@ -238,11 +253,11 @@ class FolderFeed:
 
     def _remove(self, batch: _Batch, name: str) -> None:
         """Plan the end of a document, if there was one."""
-        before = self._manifest.get(name)
-        if before is None and name not in self._doubtful:
+        before = self._manifest.entries.get(name)
+        if before is None and name not in self._manifest.doubtful:
             return
         batch.entries[name] = None
-        if name in self._doubtful or (before is not None and before.digest):
+        if name in self._manifest.doubtful or (before is not None and before.digest):
             self.report.counts["deleted"] += 1
             self._record(batch, name, None, b"")
 

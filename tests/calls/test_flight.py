@@ -57,8 +57,8 @@ class Bench:
         """Line a record up. In its turn its writes are done and its name is kept."""
 
         def turn(record: RecordInFlight) -> None:
-            if record.error is not None:
-                self.errors.append(record.error)
+            if record.effects.error is not None:
+                self.errors.append(record.effects.error)
             for (_, at), value in record.effects.writes.items():
                 self.store.delete(at) if value is None else self.store.put(at, value)
             self.done.append(name)

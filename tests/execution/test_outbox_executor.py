@@ -74,7 +74,7 @@ def test_a_step_that_fails_after_a_rollback_is_no_trouble_of_the_new_plan() -> N
     worked(background)
     assert not background.work(0)
     assert background.idle
-    assert background.trouble is None
+    assert background.retries.trouble is None
 
 
 def test_trouble_is_over_when_what_failed_succeeds() -> None:
@@ -82,11 +82,11 @@ def test_trouble_is_over_when_what_failed_succeeds() -> None:
     failing, told = 3, list[tuple[str, str | None]]()
 
     def opened() -> None:
-        told.append(("opened", background.trouble))
+        told.append(("opened", background.retries.trouble))
 
     def send(number: int) -> None:
         nonlocal failing
-        told.append(("sent", background.trouble))
+        told.append(("sent", background.retries.trouble))
         failing -= 1
         if failing >= 0:
             raise TransientError(f"no answer to {number}")
@@ -104,4 +104,4 @@ def test_trouble_is_over_when_what_failed_succeeds() -> None:
         worked(background)
     no = [f"no answer to {number}" for number in (3, 2, 1)]
     assert told == [(did, trouble) for trouble in (None, *no) for did in ("opened", "sent")]
-    assert (waits, background.trouble) == ([0, 1, 2, 4], None)
+    assert (waits, background.retries.trouble) == ([0, 1, 2, 4], None)

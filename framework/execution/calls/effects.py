@@ -3,15 +3,19 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from grete.execution.calls.answer import Answer
 from grete.stores.overlay.overlay_store import KeyAndValue, OverlayStore, merged
 
 Place = tuple[int, bytes]  # store id, key
 
 
 class Effects:
-    """The effects of one record: its writes, its reads with their times, and what is to be done at its turn."""
+    """The effects of one run of a record's code: writes, reads with their times, calls, and what its turn is to do.
 
-    __slots__ = ("draws", "later", "reads", "scans", "times", "writes")
+    ``error``: by which it has ended.
+    """
+
+    __slots__ = ("answers", "draws", "error", "later", "reads", "scans", "times", "writes")
 
     def __init__(self, draws: int) -> None:
         """``draws``: where the record's count of random numbers begins (D3)."""
@@ -21,6 +25,8 @@ class Effects:
         self.times: set[int] = set()  # event times that it has seen
         self.later: list[Callable[[], None]] = []
         self.draws = draws
+        self.answers: list[Answer] = []  # of its calls
+        self.error: Exception | None = None
 
 
 class Draws(Protocol):

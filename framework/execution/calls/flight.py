@@ -33,8 +33,7 @@ class RecordInFlight:
     """One record, or with ``begin`` None another step that has its turn in order."""
 
     __slots__ = (
-        "alone", "answers", "begin", "code", "done", "effects", "error", "key", "number", "place", "since", "turn",
-        "waits",
+        "alone", "begin", "code", "done", "effects", "key", "number", "place", "since", "turn", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -57,8 +56,6 @@ class RecordInFlight:
     def restart(self, draws: int) -> None:
         """Forget what was done so far."""
         self.effects = Effects(draws)
-        self.answers: list[Answer] = []
-        self.error: Exception | None = None
 
 
 class Records:
@@ -197,7 +194,7 @@ class Records:
         except FrameworkError as error:
             self._halt = error
             raise
-        record.answers.append(answer)
+        record.effects.answers.append(answer)
         return answer
 
     def work(self) -> bool:
@@ -212,7 +209,7 @@ class Records:
     def _source(self, record: RecordInFlight, call: AnyCall, *given: Any) -> Pending | CallResult:
         if record.number not in self._recorded_numbers:
             return self._caller.begin(call, *given)
-        place, known = len(record.answers), self._recorded.get(record.number, ())
+        place, known = len(record.effects.answers), self._recorded.get(record.number, ())
         if place == len(known):
             raise self._not_the_same(record, f"calls {call.name} as one more")
         return known[place]
@@ -241,7 +238,7 @@ class Records:
         went = False
         for record in waiting:
             if record.code is None:  # it has ended, but for calls that it has not awaited
-                record.done = all(answer.done for answer in record.answers)
+                record.done = all(answer.done for answer in record.effects.answers)
                 went |= record.done
             elif record.waits is not None and record.waits.done:
                 self._run(record, None)
@@ -278,8 +275,8 @@ class Records:
 
     def _ended(self, record: RecordInFlight, error: Exception | None) -> None:
         self._close(record)
-        record.error = error
-        record.done = all(answer.done for answer in record.answers)
+        record.effects.error = error
+        record.done = all(answer.done for answer in record.effects.answers)
 
     def _close(self, record: RecordInFlight) -> None:
         """Let code that waits come to its end: what it still does counts for nothing."""
@@ -316,8 +313,8 @@ class Records:
             oldest = min((each.since for each in self._begun), default=self.turns)
             self._changed = {place: turn for place, turn in self._changed.items() if turn >= oldest}
             self._prune_at = max(CHANGED_MIN, 2 * len(self._changed))
-        if self.records_results and record.answers and record.number not in self._recorded_numbers:
-            self._made.append((record.number, tuple(answer.outcome for answer in record.answers)))
+        if self.records_results and record.effects.answers and record.number not in self._recorded_numbers:
+            self._made.append((record.number, tuple(answer.outcome for answer in record.effects.answers)))
         if record.key is not None:
             same = self._of_key[record.key]
             same.popleft()
@@ -327,13 +324,14 @@ class Records:
                 heappush(self._may_begin, (same[0].number, same[0]))
 
     def _check_results(self, record: RecordInFlight) -> None:
-        if self.records_results and sum(len(answer.outcome.data) for answer in record.answers) > RESULTS_BYTES_MAX:
-            record.error = TaskError(
+        answers = record.effects.answers
+        if self.records_results and sum(len(answer.outcome.data) for answer in answers) > RESULTS_BYTES_MAX:
+            record.effects.error = TaskError(
                 f"the calls of one record returned more than {RESULTS_BYTES_MAX} bytes: return what the task needs"
             )
         known = len(self._recorded.get(record.number, ()))
-        if len(record.answers) < known:
-            raise self._not_the_same(record, f"makes {len(record.answers)}")
+        if len(answers) < known:
+            raise self._not_the_same(record, f"makes {len(answers)}")
 
     def _not_the_same(self, record: RecordInFlight, now: str) -> Halted:
         return Halted(
@@ -344,6 +342,6 @@ class Records:
         )
 
     def _end(self, record: RecordInFlight) -> None:
-        for answer in record.answers:
+        for answer in record.effects.answers:
             answer.cancel()
         self._close(record)

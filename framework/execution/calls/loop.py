@@ -64,8 +64,8 @@ def _nothing() -> None:
 
 def _take_effect(record: RecordInFlight, records: Records, overlay: Overlay) -> None:
     """Do what the record has done. Raises its error."""
-    if record.error is not None:
-        raise record.error
+    if record.effects.error is not None:
+        raise record.effects.error
     for (store_id, key), value in record.effects.writes.items():
         store = overlay.store(store_id)
         records.changed((store_id, key))

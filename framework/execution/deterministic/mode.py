@@ -9,7 +9,7 @@ from grete.errors import OffsetOutOfRange
 from grete.execution.deterministic.decided import DecidedRows, digest_of
 from grete.execution.deterministic.differing import explained
 from grete.execution.deterministic.output_recovery import OutputRecovery
-from grete.execution.deterministic.ports import LogicalRunner
+from grete.execution.deterministic.processor import LogicalProcessor
 from grete.execution.deterministic.remade import OutputsDiffer
 from grete.execution.engine.pending_sends import CHANGELOG
 from grete.execution.engine.task_parts import COVERED_TOKEN, TaskParts
@@ -21,13 +21,13 @@ from grete.protocol.ids import TopicPartition
 class DeterministicMode:
     """The Mode of one task. Its outputs to external topics wait here, in order, until the core releases them (D5)."""
 
-    def __init__(self, parts: TaskParts, core: DeterministicCore, runner: LogicalRunner) -> None:
+    def __init__(self, parts: TaskParts, core: DeterministicCore, runner: LogicalProcessor) -> None:
         self._parts = parts
         self._core = core
         self._code = runner
         self._batches_read: deque[tuple[TopicPartition, list[LogRow]]] = deque()  # read, their decision not yet made
         self._decided = DecidedRows(parts.wiring.name, parts.io.log, parts.io.settings)
-        self._back = OutputRecovery(parts.io.log, parts.io.settings.batch_bytes_max, runner)
+        self._back = OutputRecovery(parts.io.log, parts.io.settings.batch_bytes_max, runner.logical)
         self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
         self._waiting_bytes = 0
         self._told = 0  # the last time that the tasks beside this one have observed
@@ -54,7 +54,7 @@ class DeterministicMode:
     def acknowledged(self, delivery: Delivery) -> None:
         """Note where the outputs of this task end: a successor need not look for them before that."""
         for partition, end in delivery.ends:
-            self._code.note_end(partition, end)
+            self._code.logical.note_end(partition, end)
 
     def recover(self) -> bool | None:
         """Before anything is processed, find which outputs are visible already (D5)."""
@@ -199,7 +199,7 @@ class DeterministicMode:
         fold = self._core.start_up.fold
         self._code.own_sinks(self._core.generation)
         self._code.recall(fold.since.calls)
-        self._code.go_on_after(fold.since.released, fold.since.released_digests)
+        self._code.logical.go_on_after(fold.since.released, fold.since.released_digests)
         if not self._core.releases:
             self._back.begin(fold.last)
 
@@ -316,7 +316,9 @@ class DeterministicMode:
         try:
             records, last = self._code.take_numbered()
         except OutputsDiffer as error:
-            parts.tell(on.InputGone(explained(error, parts.wiring.name, self._code.producer_name, parts.io.log)))
+            parts.tell(
+                on.InputGone(explained(error, parts.wiring.name, self._code.logical.producer_name, parts.io.log))
+            )
             return
         self._waiting.extend(records)
         if records:  # outputs that were visible before the restart are dropped: they do not wait

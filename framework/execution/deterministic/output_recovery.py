@@ -4,7 +4,7 @@ from collections import deque
 
 from grete.errors import OffsetOutOfRange
 from grete.execution.deterministic.differing import seq_of
-from grete.execution.deterministic.ports import LogicalRunner
+from grete.execution.deterministic.outputs import LogicalOutputs
 from grete.execution.deterministic.remade import Recovered
 from grete.execution.limits import SLOW_LOOK_MS
 from grete.logs.partition_reader import PartitionReader
@@ -20,11 +20,11 @@ class OutputRecovery:
     records with the same seqs, for readers to drop.
     """
 
-    def __init__(self, log: Log, bytes_max: int, code: LogicalRunner) -> None:
-        """``code`` knows the offsets, and gets the records that were found."""
+    def __init__(self, log: Log, bytes_max: int, outputs: LogicalOutputs) -> None:
+        """``outputs`` knows the offsets, and gets the records that were found."""
         self._log = log
         self._bytes_max = bytes_max
-        self._code = code
+        self._outputs = outputs
         self._left: deque[PartitionReader] = deque()  # what is still to be read
         self._found: dict[TopicPartition, Recovered] = {}  # records of this task
         self._turn: deque[TopicPartition] = deque()  # which end to look for next
@@ -33,10 +33,10 @@ class OutputRecovery:
     def begin(self, last: Commit | None) -> None:
         """Note what is to be read. Without a commit of a worker no output of it is visible."""
         is_first = last is None or last.bulk_write_id is not None
-        for partition, place in self._code.places.items():
+        for partition, place in self._outputs.places.items():
             start, end = self._log.bounds(partition)
             if is_first:
-                self._code.note_end(partition, end)
+                self._outputs.note_end(partition, end)
             elif place < end:  # else the topic was created again, and nothing of ours is in it
                 self._left.append(PartitionReader(self._log, partition, max(place, start), end))
 
@@ -50,10 +50,10 @@ class OutputRecovery:
             return
         self._looked_ms = now_ms
         if not self._turn:
-            self._turn.extend(self._code.places)
+            self._turn.extend(self._outputs.places)
         if self._turn:
             partition = self._turn.popleft()
-            self._code.note_end(partition, self._log.bounds(partition)[1])
+            self._outputs.note_end(partition, self._log.bounds(partition)[1])
 
     @property
     def pending(self) -> bool:
@@ -85,10 +85,10 @@ class OutputRecovery:
         self._log.leave(partition)
         if not self._left:
             for found in self._found.items():
-                self._code.recover(*found)
+                self._outputs.recover(*found)
         return True
 
     def _look_at(self, partition: TopicPartition, row: LogRow) -> None:
-        seq = seq_of(row.headers, self._code.producer_name)
+        seq = seq_of(row.headers, self._outputs.producer_name)
         if seq is not None:
             self._found.setdefault(partition, Recovered()).add(seq, row.offset, row.key, row.value, row.headers or b"")

@@ -12,7 +12,7 @@ from grete.execution.calls.ports import Caller
 from grete.execution.deterministic.announced_time import AnnouncedTime, LogicalTime
 from grete.execution.deterministic.behind_timers import BehindTimers
 from grete.execution.deterministic.outputs import LogicalOutputs, TimeAndSource
-from grete.execution.deterministic.remade import Check, Recovered
+from grete.execution.deterministic.remade import Check
 from grete.execution.job_task import JobTask
 from grete.execution.records.outputs import Outputs
 from grete.execution.sinks.outbox import Outbox
@@ -54,35 +54,11 @@ class LogicalProcessor(Processor):
         super().__init__(task, overlay, outputs, outbox, clock=clock, context=self._ctx, caller=caller)
         self.fires_after = -1  # the logical time in µs from which on wall-clock timers fire (E8)
         self._behind = BehindTimers(self.time, self.records, self.site.reading)
-        self._logical = logical
+        self.logical = logical  # what it has sent, and may make again
         self._kept = KeptResults(overlay.store(META))
         self._producer = producer_id(stage.ordinal, task.partition)
         timed = wiring.timed_outputs
         self._announced = AnnouncedTime(list(dict.fromkeys(p.topic for p in timed)), lambda: self.watermark)
-
-    @property
-    def producer_name(self) -> bytes:
-        """The name that the outputs of this task give as their producer."""
-        return self._logical.producer_name
-
-    @property
-    def places(self) -> Mapping[TopicPartition, int]:
-        """The offset, by external partition, from which on there may be outputs unknown to the state (D5)."""
-        return self._logical.places
-
-    def note_end(self, partition: TopicPartition, end: int) -> None:
-        """Note that all records sent to an external partition are before ``end``."""
-        self._logical.note_end(partition, end)
-
-    def go_on_after(
-        self, released: Mapping[TopicPartition, int], digests: Mapping[TopicPartition, Sequence[Check]]
-    ) -> None:
-        """Drop records made again that were released before the restart, after comparing them (D5)."""
-        self._logical.go_on_after(released, digests)
-
-    def recover(self, partition: TopicPartition, visible: Recovered) -> None:
-        """Drop records made again that output recovery has read, after comparing them (D5)."""
-        self._logical.recover(partition, visible)
 
     def recall(self, calls: Mapping[int, Sequence[CallResult]]) -> None:
         """Take recorded results in place of calls (D8): those since the last commit; others are in the state."""
@@ -106,16 +82,16 @@ class LogicalProcessor(Processor):
     def let_out(self, t: int) -> None:
         """Let outputs up to logical time ``t`` µs go to files and tables."""
         if self.site.outbox.early is not None:
-            self.site.outbox.early.let_out(t)
+            self.site.outbox.early.queue.let_out(t)
 
     @property
     def sink_t(self) -> int:
         """The logical time in µs of the last output that may not go to its file or table yet; -1: there is none."""
-        return -1 if self.site.outbox.early is None else self.site.outbox.early.last_t
+        return -1 if self.site.outbox.early is None else self.site.outbox.early.queue.last_t
 
     def reset(self) -> None:
         """Make a new task instance over the state as it is now."""
-        self._logical.load(self.site.overlay.store(META))
+        self.logical.load(self.site.overlay.store(META))
         self._ctx.calls = self.entries.number(CALLS, 0)
         super().reset()
         if self.records is not None:
@@ -141,7 +117,7 @@ class LogicalProcessor(Processor):
 
     def _tell_alone(self) -> None:
         due = self._announced.due
-        self._announced.changed(self._logical.at[0] if due == NEVER else due)
+        self._announced.changed(self.logical.at[0] if due == NEVER else due)
 
     def then(self, step: Callable[[], None]) -> None:
         """Do a step behind all before it, and behind timers that are left."""
@@ -287,7 +263,7 @@ class LogicalProcessor(Processor):
 
     def be_at(self, t: int) -> None:
         """Move to logical time ``t`` µs: later records, and turns of timers, are behind it."""
-        self._logical.at = max((t, self._producer), self._logical.at)
+        self.logical.at = max((t, self._producer), self.logical.at)
 
     def take_advances(self) -> list[Advance]:
         """Return and forget the advances of event time for consumers (E2)."""
@@ -295,7 +271,7 @@ class LogicalProcessor(Processor):
 
     def take_numbered(self) -> tuple[list[ExternalRecord], dict[TopicPartition, Check]]:
         """Return and forget external records with headers, and the last seq and digest of each partition (D5)."""
-        return self._logical.number(self.take_external())
+        return self.logical.number(self.take_external())
 
     @property
     def next_timer(self) -> int:
@@ -307,7 +283,7 @@ class LogicalProcessor(Processor):
         """The logical time in µs at which wall-clock timers have their next turn: a whole ms, after what was last."""
         if self.wall is None or self.wall.due == NEVER_SET:
             return NEVER
-        return max(self.wall.due, self._logical.at[0] // 1_000 + 1) * 1_000
+        return max(self.wall.due, self.logical.at[0] // 1_000 + 1) * 1_000
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
@@ -315,7 +291,7 @@ class LogicalProcessor(Processor):
             self._announced.waits(last_t)
         super().before_freeze(checkpoint_id)
         state = self._announced.save()
-        self._logical.save(state)
+        self.logical.save(state)
         numbers = [(CALLS, self._ctx.calls)]
         if self.records is not None:
             numbers.append((RECORDS, self.records.number))

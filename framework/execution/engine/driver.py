@@ -115,7 +115,7 @@ class TaskDriver:
         parts, mode = self.parts, self.mode
         if (recovering := mode.recover()) is not None or self.exit is not None:
             return bool(recovering)
-        if parts.ready and (self._outbox_works() or self._calls_work()):
+        if parts.ready and ((self.outbox is not None and self.outbox.work(parts.io.mono_ms())) or self._calls_work()):
             return True
         if parts.todo and not (self._committed_last and self._slice_alone):
             return not self._waits_for_calls and self._perform_next()
@@ -142,9 +142,6 @@ class TaskDriver:
         )
         parts.tell(tick)
         return True
-
-    def _outbox_works(self) -> bool:
-        return self.outbox is not None and self.outbox.work(self.parts.io.mono_ms())
 
     def _calls_work(self) -> bool:
         if self._in_flight is None or not self._in_flight.work():

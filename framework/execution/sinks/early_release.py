@@ -47,30 +47,75 @@ class Bundle(NamedTuple):
     outputs: Sequence[EarlyOutput]
 
 
+class OutputQueue:
+    """Outputs in the order of their logical times: first the ``out`` ones that may leave, then those that may not yet.
+
+    One may leave when its time is whole, and its input decisions are valid: up to ``let_out_t`` µs. ``bytes``: of those
+    that may not, ``waiting_bytes``: of those that may.
+    """
+
+    def __init__(self) -> None:
+        self.outputs: list[EarlyOutput] = []
+        self.out = 0
+        self.let_out_t = -1
+        self.bytes = self.waiting_bytes = 0
+        self._mark = 0, 0
+
+    @property
+    def last_t(self) -> int:
+        """The logical time of the last output that may not leave yet; -1: there is none."""
+        return self.outputs[-1][0] if len(self.outputs) > self.out else -1
+
+    def append(self, output: EarlyOutput) -> None:
+        """Take an output that was just made."""
+        self.outputs.append(output)
+        self.bytes += _size(output)
+
+    def mark(self) -> None:
+        """Remember this moment for ``rollback``."""
+        self._mark = len(self.outputs), self.bytes
+
+    def rollback(self) -> None:
+        """Take back what was made since ``mark``."""
+        length, self.bytes = self._mark
+        del self.outputs[length:]
+
+    def let_out(self, t: int) -> None:
+        """Note that outputs up to logical time ``t`` µs may leave: no others of these times will be made."""
+        out = bisect_right(self.outputs, t, self.out, key=_time)
+        size = sum(map(_size, islice(self.outputs, self.out, out)))
+        self.out, self.let_out_t = out, max(t, self.let_out_t)
+        self.bytes -= size
+        self.waiting_bytes += size
+
+    def left(self, count: int) -> None:
+        """Forget the first ones."""
+        assert count <= self.out, f"{count} outputs left, and {self.out} might"
+        self.waiting_bytes -= sum(map(_size, self.outputs[:count]))
+        del self.outputs[:count]
+        self.out -= count
+
+
 class EarlyReleases:
     """The outputs of one task that a sink still lacks. ``reload`` comes first."""
 
     def __init__(self, store: OverlayStore, now: Callable[[], int]) -> None:
         """``store``: of the outbox. ``now`` returns the logical time in µs that an output has."""
         self.generation = 0  # of the task; set before anything is released
-        self.bytes = self.waiting_bytes = 0  # of those that may not leave yet; of those that may
+        self.queue = OutputQueue()  # behind seq ``_seq``
         self.targets: dict[str, int] = {}  # target → the seq up to which its sink is known to have its outputs
         self.kept: dict[str, int] = {}  # the same, as the committed state has it
         self._tables: set[str] = set()  # whose databases were taken over: nothing leaves before the state knows that
         self._store = store
         self._now = now
-        self._outputs: list[EarlyOutput] = []  # behind seq ``_seq``
-        self._out = 0  # the number of these that may leave: of times that are whole, and of valid input decisions
         self._seq, self._digest = 0, 0  # up to here all sinks have all outputs
-        self._let_out_t = -1
         self._kept: deque[tuple[int, int]] = deque()  # seqs of outputs in the state, by block
         self._saved: _Account | None = None  # in the state
         self._is_committed = False  # the state says that this task releases early: before, nothing may leave
-        self._mark = 0, 0
 
     def reload(self) -> None:
         """Go on from the restored state."""
-        self._outputs, self._out, self.bytes, self.waiting_bytes = [], 0, 0, 0
+        self.queue = OutputQueue()
         self._kept.clear()
         raw = self._store.get(_ACCOUNT)
         self._saved = None if raw is None else msgspec.json.decode(raw, type=_Account)
@@ -83,9 +128,8 @@ class EarlyReleases:
             first = _NUMBER.unpack(key[1:])[0]
             self._kept.append((first, first + len(outputs) - 1))
             for output in outputs[max(0, self._end + 1 - first) :]:
-                self._append(output)
-        self._let_out_t = -1
-        self.let_out(account.let_out_t)
+                self.queue.append(output)
+        self.queue.let_out(account.let_out_t)
 
     @staticmethod
     def was_used(store: OverlayStore) -> bool:
@@ -95,44 +139,18 @@ class EarlyReleases:
     @property
     def _end(self) -> int:
         """The seq of the last output that was made."""
-        return self._seq + len(self._outputs)
+        return self._seq + len(self.queue.outputs)
 
     @property
     def settled(self) -> bool:
         """Whether every output that may leave has left."""
-        return self._out == 0
-
-    @property
-    def last_t(self) -> int:
-        """The logical time of the last output that may not leave yet; -1: there is none."""
-        return self._outputs[-1][0] if len(self._outputs) > self._out else -1
+        return self.queue.out == 0
 
     # --- what the task makes ---
 
     def add(self, target: str, raw: bytes) -> None:
         """Take an output that the task has just made."""
-        self._append((self._now(), target, raw))
-
-    def mark(self) -> None:
-        """Remember this moment for ``rollback``."""
-        self._mark = len(self._outputs), self.bytes
-
-    def rollback(self) -> None:
-        """Take back what was made since ``mark``."""
-        length, self.bytes = self._mark
-        del self._outputs[length:]
-
-    def let_out(self, t: int) -> None:
-        """Note that outputs up to logical time ``t`` µs may leave: no others of these times will be made."""
-        out = bisect_right(self._outputs, t, self._out, key=_time)
-        size = sum(map(_size, islice(self._outputs, self._out, out)))
-        self._out, self._let_out_t = out, max(t, self._let_out_t)
-        self.bytes -= size
-        self.waiting_bytes += size
-
-    def _append(self, output: EarlyOutput) -> None:
-        self._outputs.append(output)
-        self.bytes += _size(output)
+        self.queue.append((self._now(), target, raw))
 
     # --- what the sinks get ---
 
@@ -143,17 +161,17 @@ class EarlyReleases:
 
     def next_bundle(self, cuts: Collection[int]) -> Bundle | None:
         """Return the next bundle to release, or None. ``cuts``: seqs at which a bundle must end."""
-        if not self._out or not self._is_committed or not self._tables <= self.kept.keys():
+        if not self.queue.out or not self._is_committed or not self._tables <= self.kept.keys():
             return None
-        stop, size = self._out, 0
+        stop, size = self.queue.out, 0
         if (cut := min((cut for cut in cuts if cut > self._seq), default=self._end)) < self._seq + stop:
             stop = cut - self._seq
         for index in range(stop):
-            size += _size(self._outputs[index])
+            size += _size(self.queue.outputs[index])
             if size >= _RELEASE_BYTES:  # the rest of its time goes with it
-                stop = min(stop, bisect_right(self._outputs, self._outputs[index][0], index, key=_time))
+                stop = min(stop, bisect_right(self.queue.outputs, self.queue.outputs[index][0], index, key=_time))
                 break
-        outputs = self._outputs[:stop]
+        outputs = self.queue.outputs[:stop]
         times, targets, raws = zip(*outputs, strict=True)
         keys, headers = [target.encode() for target in targets], [None] * stop
         digest = digest_outputs(self._digest, keys, raws, times, headers)
@@ -161,10 +179,8 @@ class EarlyReleases:
 
     def left(self, bundle: Bundle) -> None:
         """Forget a bundle: every sink has it."""
-        del self._outputs[: len(bundle.outputs)]
-        self._out -= len(bundle.outputs)
+        self.queue.left(len(bundle.outputs))
         self._seq, self._digest = bundle.upto.seq, bundle.upto.digest
-        self.waiting_bytes -= sum(map(_size, bundle.outputs))
 
     # --- the state ---
 
@@ -175,16 +191,17 @@ class EarlyReleases:
         first = max(self._seq, self._kept[-1][1] if self._kept else 0) + 1
         block: list[EarlyOutput] = []
         size = 0
-        for output in islice(self._outputs, first - 1 - self._seq, None):
+        for output in islice(self.queue.outputs, first - 1 - self._seq, None):
             block.append(output)
             size += _size(output)
             if size >= _BLOCK_BYTES:
                 first, block, size = self._keep(first, block), [], 0
         if block:
             self._keep(first, block)
-        account = _Account(self._seq, self._digest, self._let_out_t, dict(self.targets))
+        account = _Account(self._seq, self._digest, self.queue.let_out_t, dict(self.targets))
         saved = self._saved
-        if saved is None or saved.seq != account.seq or (self._outputs and saved != account):  # time alone is no news
+        news = self.queue.outputs and saved != account  # time alone is none
+        if saved is None or saved.seq != account.seq or news:
             self._store.put(_ACCOUNT, msgspec.json.encode(account))
             self._saved = account
 

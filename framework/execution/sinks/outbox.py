@@ -67,13 +67,13 @@ class Outbox:
     @property
     def bytes(self) -> int:
         """Size of the outputs that wait for their checkpoint's commit, or may not leave ahead of it yet."""
-        early, closing = 0 if self.early is None else self.early.bytes, self._pending.closing
+        early, closing = 0 if self.early is None else self.early.queue.bytes, self._pending.closing
         return self._open.size + early + (closing.size if closing else 0)
 
     @property
     def waiting_bytes(self) -> int:
         """Size of the outputs that may go to their sinks, and are not there yet."""
-        return self._pending.committed_bytes + (0 if self.early is None else self.early.waiting_bytes)
+        return self._pending.committed_bytes + (0 if self.early is None else self.early.queue.waiting_bytes)
 
     @property
     def settled(self) -> bool:
@@ -86,7 +86,7 @@ class Outbox:
     @property
     def trouble(self) -> str | None:
         """The reason why a sink refuses or does not answer, if one does."""
-        return self._background.trouble
+        return self._background.retries.trouble
 
     def sender(self, attribute: str, target: SinkTarget) -> Callable[..., None]:
         """Return Output.send for what is no topic. After ``reload``."""
@@ -160,13 +160,13 @@ class Outbox:
         """Remember this moment for ``rollback``."""
         self._open.mark()
         if self.early is not None:
-            self.early.mark()
+            self.early.queue.mark()
 
     def rollback(self) -> None:
         """Take back the entries since ``mark``."""
         self._open.rollback()
         if self.early is not None:
-            self.early.rollback()
+            self.early.queue.rollback()
 
     def abandon(self) -> None:
         """Let go of the sinks as the end of the process would. For hosts of many lives in one process."""

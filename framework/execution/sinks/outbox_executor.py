@@ -66,28 +66,55 @@ def _run(future: "Future[Any]", step: Step) -> None:
         future.set_result(result)
 
 
+class Retries:
+    """Failures of a step in a row, and the wait before the next attempt: it doubles up to ``wait_ms_max``.
+
+    ``trouble``: the last error, until what failed succeeds. ``due_ms``: of the next attempt.
+    """
+
+    def __init__(self, wait_ms: int, wait_ms_max: int) -> None:
+        self.trouble: str | None = None
+        self.due_ms = 0.0
+        self._wait_ms, self._wait_ms_max, self._failures = wait_ms, wait_ms_max, 0
+        self._failing: object = None  # the step that failed
+
+    def succeeded(self, step: object) -> None:
+        """Note a success. The steps before the one that failed will succeed again, and that tells nothing."""
+        if step == self._failing:
+            self.recovered()
+
+    def recovered(self) -> None:
+        """Count from the beginning."""
+        self._failures, self._failing, self.trouble = 0, None, None
+
+    def failed(self, step: object, error: TransientError, now_ms: float) -> None:
+        """Note a failure, and plan the next attempt."""
+        wait_ms = min(self._wait_ms << min(self._failures, 20), self._wait_ms_max)
+        self._failures, self._failing, self.trouble = self._failures + 1, step, str(error)
+        self.due_ms = now_ms + wait_ms
+        logger.warning("sink in trouble, will be tried again", extra={"error": str(error), "wait_ms": wait_ms})
+
+
 class Background:
     """Runs a plan on an executor. After a TransientError it makes a new plan and waits, longer and longer."""
 
     def __init__(self, plan: Callable[[], StepPlan], executor: Executor, backoff_ms: int, backoff_ms_max: int) -> None:
         self.idle = False  # the plan has nothing to do
-        self.trouble: str | None = None  # the last error, until what failed succeeds
+        self.retries = Retries(backoff_ms, backoff_ms_max)
         self._make = plan
         self._plan = plan()
         self._executor = executor
         self._future: Future[Any] | None = None
         self._stale = False  # the step under way belongs to a plan that was given up
-        self._since_ms = self._retry_at_ms = 0.0
-        self._backoff_ms, self._backoff_ms_max, self._failures = backoff_ms, backoff_ms_max, 0
+        self._since_ms = 0.0
         self._doing: object = None  # the step under way, without what is given to it: of which sink, and which call
-        self._failing: object = None  # the one that failed
 
     def restart(self) -> None:
         """Begin a new plan now. A step that is under way ends first; its result is dropped."""
         self._plan.close()
         self._plan = self._make()
         self._stale = self._future is not None
-        self._retry_at_ms, self.idle = 0.0, False
+        self.retries.due_ms, self.idle = 0.0, False
 
     def work(self, now_ms: float) -> bool:
         """Begin the next step, or take the result of one; False if there is nothing to do now.
@@ -96,7 +123,7 @@ class Background:
         """
         future = self._future
         if future is None:
-            return now_ms >= self._retry_at_ms and self._go_on(None, now_ms)
+            return now_ms >= self.retries.due_ms and self._go_on(None, now_ms)
         if not future.done():
             return False
         self._future = None
@@ -105,36 +132,25 @@ class Background:
             return True
         try:
             result = future.result()
-            if self._doing == self._failing:
-                self._recovered()
+            self.retries.succeeded(self._doing)
             self._go_on(result, now_ms)
         except TransientError as error:
-            self._failed(error, now_ms)
+            self.restart()
+            self.retries.failed(self._doing, error, now_ms)
         return True
 
     def due_in_ms(self, now_ms: float) -> float:
         """Return in how many ms ``work`` may have something to do."""
         if self._future is not None:
             return 0.0 if self._future.done() else min(SINK_LOOK_MS_MAX, max(0.5, (now_ms - self._since_ms) / 4))
-        return 60_000.0 if self.idle else max(0.0, self._retry_at_ms - now_ms)
+        return 60_000.0 if self.idle else max(0.0, self.retries.due_ms - now_ms)
 
     def _go_on(self, result: Any, now_ms: float) -> bool:
         step = self._plan.send(result)
         self.idle = step is None
         if step is None:
-            self._recovered()
+            self.retries.recovered()
             return False
         self._doing = step.func if isinstance(step, partial) else step
         self._future, self._since_ms = self._executor.submit(step), now_ms
         return True
-
-    def _recovered(self) -> None:
-        self._failures, self._failing, self.trouble = 0, None, None
-
-    def _failed(self, error: TransientError, now_ms: float) -> None:
-        """Wait, and begin again. The steps before this one will succeed again, and that tells nothing."""
-        wait_ms = min(self._backoff_ms << min(self._failures, 20), self._backoff_ms_max)
-        self._failures, self._failing, self.trouble = self._failures + 1, self._doing, str(error)
-        logger.warning("sink in trouble, will be tried again", extra={"error": str(error), "wait_ms": wait_ms})
-        self.restart()
-        self._retry_at_ms = now_ms + wait_ms

@@ -25,13 +25,13 @@ def test_places_move_on_where_others_write() -> None:
         log.create_topic(topic, 2, plain=True)
     others_write(log)
     rig = LogicalRig(1, disk)
-    back = OutputRecovery(log, 1 << 20, rig.processor)
+    back = OutputRecovery(log, 1 << 20, rig.processor.logical)
     back.begin(None)
-    assert rig.processor.places == dict.fromkeys(OUTSIDE, EACH)
+    assert rig.processor.logical.places == dict.fromkeys(OUTSIDE, EACH)
     others_write(log)
     for moved in range(1, len(OUTSIDE) + 1):
         back.look(moved * SLOW_LOOK_MS)
         back.look(moved * SLOW_LOOK_MS + SLOW_LOOK_MS - 1)
-        assert list(rig.processor.places.values()).count(2 * EACH) == moved
+        assert list(rig.processor.logical.places.values()).count(2 * EACH) == moved
     rig.commit()
-    assert LogicalRig(1, disk).processor.places == dict.fromkeys(OUTSIDE, 2 * EACH)
+    assert LogicalRig(1, disk).processor.logical.places == dict.fromkeys(OUTSIDE, 2 * EACH)

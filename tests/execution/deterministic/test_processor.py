@@ -72,7 +72,7 @@ class LogicalRig:
         outbox = Outbox(task.owner, self.overlay.store(OUTBOX), settings)
         self.processor = LogicalProcessor(task, self.overlay, outputs, outbox, logical=logical)
         seqs = {partition: checks[-1][0] for partition, checks in (released or {}).items()}
-        self.processor.go_on_after(seqs, released or {})
+        self.processor.logical.go_on_after(seqs, released or {})
         self.processor.reset()
         self.topic = next(iter(self.processor.instance.loops))
         self.external: list[ExternalRecord] = []

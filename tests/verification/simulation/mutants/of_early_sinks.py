@@ -4,7 +4,7 @@ from typing import Any
 
 from grete.api.sinks.sink import Released
 from grete.execution.sinks.early_plan import EarlyPlan
-from grete.execution.sinks.early_release import EarlyReleases
+from grete.execution.sinks.early_release import EarlyReleases, OutputQueue
 from tests.verification.simulation.forms import with_early_sinks
 from tests.verification.simulation.mutants.registry import full_of, mutant
 from tests.verification.simulation.plan import Plan
@@ -57,7 +57,7 @@ def sink_not_asked(take_over: Any) -> Any:
 
 
 @mutant(
-    EarlyReleases,
+    OutputQueue,
     "let_out",
     "time",
     "exactly once",
@@ -70,7 +70,7 @@ def sink_not_asked(take_over: Any) -> Any:
 def released_as_soon_as_made(let_out: Any) -> Any:
     """Outputs leave as soon as they are made, though others of their time may follow, or their decision is in doubt."""
 
-    def mistaken(self: EarlyReleases, _t: int) -> None:
+    def mistaken(self: OutputQueue, _t: int) -> None:
         let_out(self, 1 << 62)
 
     return mistaken
@@ -81,9 +81,9 @@ def unreleased_forgotten(save: Any) -> Any:
     """Outputs that a sink lacks at a freeze are not kept: a successor begins behind them."""
 
     def mistaken(self: EarlyReleases) -> None:
-        outputs, self._outputs = self._outputs, []
+        outputs, self.queue.outputs = self.queue.outputs, []
         before, self._seq = self._seq, self._seq + len(outputs)
         save(self)
-        self._outputs, self._seq = outputs, before
+        self.queue.outputs, self._seq = outputs, before
 
     return mistaken

@@ -55,7 +55,7 @@ def recovered_in_part(step: Any) -> Any:
         while self._left:
             self._left.popleft()
             for found in self._found.items():
-                self._code.recover(*found)
+                self._outputs.recover(*found)
         return done
 
     return mistaken
