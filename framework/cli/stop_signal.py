@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 
 from grete.errors import LogAway
 from grete.worker.pipes.signal_pipe import SignalPipe, on_stop
@@ -56,9 +56,7 @@ class _Excuses:
     def __enter__(self) -> None:
         """Begin."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         """Return whether the block has ended well in spite of the error."""
         return self._stop.asked and isinstance(error, LogAway)
 

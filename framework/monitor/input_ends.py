@@ -3,7 +3,6 @@
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Self
 
 from grete.api.jobs.job import Job
@@ -33,9 +32,7 @@ class InputEnds:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join(END_S_MAX)
 

@@ -4,7 +4,6 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 CHUNK_BYTES = 1 << 16  # of one read: what a socket holds, about
@@ -51,9 +50,7 @@ class Proxy(ABC):
         ]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close all."""
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -4,7 +4,6 @@ import errno
 import os
 import sqlite3
 from pathlib import Path
-from types import TracebackType
 
 from grete.errors import ConfigError, FrameworkError, Halted, TransientError
 from grete.halts import HaltCode
@@ -35,9 +34,7 @@ class FileGuard:
                 f"{self._path}: opened in process {self._pid}, used in {os.getpid()} after a fork: open it in the child"
             )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Raise what the error means; what is a bug of the caller (a closed log, another thread) passes as it is."""
         if isinstance(error, sqlite3.Error | OSError | OverflowError) and not isinstance(
             error, sqlite3.ProgrammingError

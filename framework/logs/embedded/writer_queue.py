@@ -4,7 +4,6 @@ import os
 import re
 import time
 from pathlib import Path
-from types import TracebackType
 
 from grete.errors import LogAway
 from grete.file_lock import open_lock, try_lock, unlock
@@ -41,9 +40,7 @@ class WriterLock:
         finally:
             unlock(self._queue)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let the next one write."""
         unlock(self._writer)
 

@@ -1,6 +1,7 @@
 """The page's view of a job now: its tasks, the streams between them, its problems and what to do."""
 
 from collections.abc import Mapping
+from operator import itemgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -121,7 +122,7 @@ def live(graph: JobGraph, history: History, problems: Problems, view: JobView) -
     hosts = {task.name: worker for worker, task in view.tasks()}
     tasks = [task_row(history, view, task, hosts.get(task.name), workers) for task in graph.tasks]
     known = [(row.age_s, row.name) for row in tasks if row.age_s is not None]
-    slowest = max(known, key=_age) if known else None
+    slowest = max(known, key=itemgetter(0)) if known else None
     incidents = sorted((*view.incidents, *list(history.incidents)), key=_at)[-INCIDENTS_SHOWN:]
     return LivePage(
         job=view.job,
@@ -270,10 +271,6 @@ def _of_end(view: JobView) -> list[FindingAt]:
     what = "the job has halted" if ended.kind == "halted" else "the job has ended with an error"
     remedy = "do what the text says before you start the job again: it goes on from its last checkpoint"
     return [FindingAt(level="error", what=what, where=view.job, value=ended.text, remedy=remedy)]
-
-
-def _age(row: tuple[float, str]) -> float:
-    return row[0]
 
 
 def _at(incident: Incident) -> int:

@@ -88,7 +88,7 @@ class LogicalCourse:
                 frames, compared = task.step(self._log, before.commit, after, waiting[number])
                 tally.add(self._job.tasks()[number][0].name, compared)
                 sent, following = numbered(frames, before.commit)
-                if following != _next_seqs(after):
+                if following != {TopicPartition(o.topic, o.partition): o.next_seq for o in after.commit.outputs}:
                     self.lost = f"{task.wiring.name} has sent another number of records than its code sends now"
                     break
                 waiting[number] = not_taken(waiting[number], after.commit)
@@ -124,7 +124,3 @@ class LogicalCourse:
             self._reached[producer].has_sent(after.commit, producer, timed=wiring.keeps_time)
             for producer in {producer for producer, _ in wiring.channels}
         )
-
-
-def _next_seqs(snapshot: Snapshot) -> dict[TopicPartition, int]:
-    return {TopicPartition(o.topic, o.partition): o.next_seq for o in snapshot.commit.outputs}

@@ -8,7 +8,6 @@ they are looked at first.
 
 import contextlib
 
-from grete.api.jobs.graph import StageGraph
 from grete.api.jobs.job import Job
 from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, GraphError
@@ -153,16 +152,11 @@ def _refuse_fewer(job: Job, stage: str | None, before: int, partitions: int) -> 
 
 def _note_ends(log: JobLog, old: Job, new: Job, before: int, stage: str | None) -> None:
     topology = old.topology()
-    tasks = [task for task, now in _with_counts(old, new) if task[0].partitions != now]
+    tasks = [task for task in old.tasks() if task[0].partitions != new.stages[task[0].ordinal].partitions]
     inputs = {each for graph, number in tasks for each in topology.external_partitions(graph.ordinal, number)}
     inputs = {each for each in inputs if each.topic not in topology.counts}  # there keys stay in their partitions
     ends = {partition: end for partition, (_, end) in log.all_bounds(sorted(inputs)).items()}
     pin_rescale(log, new, before, ends, stage)
-
-
-def _with_counts(old: Job, new: Job) -> list[tuple[tuple[StageGraph, int], int]]:
-    """Return (task, partitions that its stage is to have) of a job's tasks."""
-    return [(task, new.stages[task[0].ordinal].partitions) for task in old.tasks()]
 
 
 def claimed_at(log: JobLog, old: Job, bulk_write: BulkWrite) -> list[Snapshot]:
