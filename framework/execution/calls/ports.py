@@ -1,10 +1,8 @@
 """Ports of asynchronous calls: a thread makes them in a worker, a virtual clock in tests."""
 
-from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from grete.api.tasks.calls import AnyCall
-from grete.protocol.ids import TopicPartition
 
 
 class Pending(Protocol):
@@ -39,27 +37,3 @@ class TurnsAndTimers(Protocol):
 
     def begin_slice(self) -> None:
         """Begin a turn: no more than a slice may fire in it."""
-
-
-class InFlight(Protocol):
-    """The records of a task that wait for calls, as its driver and its mode see them."""
-
-    @property
-    def count(self) -> int:
-        """Return the number of steps that have not had their turn. No state or output includes their effects yet."""
-
-    @property
-    def full(self) -> bool:
-        """Whether no more is to be read before some of them have had their turn."""
-
-    def then(self, step: Callable[[], None]) -> None:
-        """Do a step behind all of them: at once, if there are none."""
-
-    def take_reached(self) -> Mapping[TopicPartition, int]:
-        """Return and forget the offset behind the last record that had its turn, by partition."""
-
-    def work(self) -> bool:
-        """Begin, resume and finish what can be; return whether anything was. Raises what ends the task."""
-
-    def clear(self) -> None:
-        """Drop all of them: what their calls return is dropped."""

@@ -4,39 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from grete.api.jobs.graph import StageGraph
-from grete.execution.calls.ports import InFlight
+from grete.execution.calls.flight import Records
+from grete.execution.sinks.outbox import Outbox
 from grete.execution.task_code.commit_requests import CommitRequests
 from grete.execution.timing.timers import TimerQueue
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
 from grete.protocol.record_batch import RecordBatch
-
-
-class OutboxPort(Protocol):
-    """Holds outputs until sinks outside of our transactions have them (S2)."""
-
-    ready: bool  # the sinks have been seen to take what they are declared for
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Size of the outputs that may go to their sinks, and are not there yet."""
-
-    @property
-    def trouble(self) -> str | None:
-        """The reason why a sink refuses or does not answer, if one does."""
-
-    @property
-    def settled(self) -> bool:
-        """Whether every output that may go to its sink is there."""
-
-    def work(self, now_ms: float) -> bool:
-        """Do the next step; False if there is nothing to do now."""
-
-    def due_in_ms(self, now_ms: float) -> float:
-        """Return in how many ms ``work`` may have something to do."""
-
-    def abandon(self) -> None:
-        """Let go of the sinks as the end of the process would."""
 
 
 class TaskTracing(Protocol):
@@ -150,11 +124,11 @@ class Runner(Protocol):
         """Let the outbox apply the checkpoint: it is committed and in the store (S2)."""
 
     @property
-    def outbox(self) -> OutboxPort | None:
+    def outbox(self) -> Outbox | None:
         """The outputs that wait for their sinks; None if there never are any."""
 
     @property
-    def in_flight(self) -> InFlight | None:
+    def in_flight(self) -> Records | None:
         """The records that wait for calls; None if the code makes none."""
 
     def close(self) -> None:

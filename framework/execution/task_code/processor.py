@@ -7,7 +7,8 @@ from grete.api.tasks.context import Context
 from grete.api.topics.topic import Topic
 from grete.errors import Halted, SerdeError
 from grete.execution.calls.binding import due_among, in_turn, records_of
-from grete.execution.calls.ports import Caller, InFlight
+from grete.execution.calls.flight import Records
+from grete.execution.calls.ports import Caller
 from grete.execution.job_task import JobTask
 from grete.execution.records.outputs import Outputs
 from grete.execution.sinks.outbox import Outbox
@@ -259,7 +260,7 @@ class Processor:
         return self.site.outbox
 
     @property
-    def in_flight(self) -> InFlight | None:
+    def in_flight(self) -> Records | None:
         """The records that wait for calls; None if ``process`` is a plain function."""
         return self.records
 
