@@ -37,9 +37,12 @@ PROGRAMS = (
     "tests.cli.killed_applies",
     "tests.client.spooling",
     "tests.execution.killed_ingests",
+    "tests.execution.killed_slices",
     "tests.execution.killed_snapshots",
     "tests.feeds.killed_feeds",
     "tests.sinks.killed_worker",
+    "tests.state.killed_bulk_writes",
+    "tests.state.pinning_host",
     "tests.verification.chaos.zygote",
 )
 SEEDS = ("0", "random")  # values of PYTHONHASHSEED
