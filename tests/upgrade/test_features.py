@@ -16,7 +16,7 @@ from tests.support.archives import unpack
 from tests.support.parity_job import Outputs, ParityJob, State
 from tests.upgrade.features import CLOCK, EXPECTED, MODES, MORE
 
-RELEASES = ("0.2.0", "0.3.0")
+RELEASES = ("0.2.0", "0.3.0", "0.4.0")
 Found = tuple[
     list[tuple[tuple[str, int, int, bytes], bytes]],
     list[tuple[str, list[tuple[tuple[int, bytes | None, bytes | None, int], int]]]],
