@@ -5,8 +5,9 @@
 
 Commit 2cb97088 is release 0.2.0, 8c49a178 the last one of 0.3.0, d90973dd is 0.4.0.
 
-A commit before 0.4.0 has the modules `framework` and `protocol`, and this script is taken as it was at 8c49a178. At 0.4.0 all of it is as
-it was there: in that checkout ``python -m tests.upgrade.make_features --make OUT``, and ``pack`` of today.
+A commit before 0.4.0 has the modules `framework` and `protocol`, and this script is taken as it was at 8c49a178. At
+0.4.0 all of it is as it was there: in that checkout ``python -m tests.upgrade.make_features --make OUT``, and ``pack``
+of today.
 
 Each job has committed its first records when it is killed, and has processed others, which it has not committed.
 """
