@@ -1,4 +1,4 @@
-"""The thread of a member over a topic that loses what it has acknowledged."""
+"""The thread of a member over a topic that loses what it has acknowledged, or takes nothing."""
 
 import time
 
@@ -20,9 +20,11 @@ class LosingTopic:
 
     def __init__(self, lost: int) -> None:
         self.lost, self.rows, self.beats, self._read = lost, list[bytes](), list[int](), 0
+        self.waits_s: list[float] = []  # for a row, at most
 
     def read(self, seconds: float) -> list[tuple[int, int, bytes]]:
         """Return the rows that have come."""
+        self.waits_s.append(seconds)
         begin, self._read = self._read, len(self.rows)
         if begin == self._read:
             time.sleep(min(seconds, 0.001))
@@ -50,3 +52,12 @@ def test_a_lost_heartbeat_is_sent_again() -> None:
     until(lambda: topic.beats[-1] > 1)
     client.close()
     assert topic.beats[:3] == [0, 0, 0]
+
+
+def test_a_member_whose_log_is_away_waits() -> None:
+    """It took a whole core of each machine for as long as no broker answered."""
+    topic = LosingTopic(lost=1_000_000)
+    client = MembersClient(topic, membership(MemberId("a", "s", "one"), 1, SETTINGS), SETTINGS)
+    until(lambda: len(topic.beats) > 3)  # the first one is sent again and again
+    client.close()
+    assert 0.0 not in topic.waits_s

@@ -232,7 +232,8 @@ class MembersClient:
             elif (self._news or self._own.is_lost(now_s)) and self._core.beat >= 0 and not self._topic.unwritten:
                 self._send(self._core.report(self._held))
             stops = any(held.state == "stopping" for held in self._held)
-        rows = self._topic.read(max(0.0, min(MOVING_READ_S_MAX if stops else READ_S_MAX, beat_s - now_s)))
+            due_s = READ_S_MAX if self._own.unread else beat_s - now_s  # what is unread is read before the next one
+        rows = self._topic.read(max(0.0, min(MOVING_READ_S_MAX if stops else READ_S_MAX, due_s)))
         with self._lock:
             for offset, _, data in rows:
                 self._core.row(offset, decoded(data))
