@@ -10,6 +10,8 @@ from grete.feeds.line_forms import LineForm
 from grete.feeds.lines import read_lines
 from grete.feeds.spool import Spooled
 
+WAIT_S = 0.01  # for the log to take records, where nothing else is to be done: workers must be watched meanwhile
+
 
 def spool_lines(writer: Writer[Any, Any], topic: Topic[Any, Any], handle: int, form: LineForm) -> Iterator[int]:
     """Write every line of an open pipe; yield the number of lines so far, also when there is nothing to read just now.
@@ -25,8 +27,9 @@ def spool_lines(writer: Writer[Any, Any], topic: Topic[Any, Any], handle: int, f
             for key, value, timestamp_ms, headers in lines
         ]
         while records and not writer.offer(records):
+            writer.flush(WAIT_S)
             yield number
         number += len(lines)
         yield number
-    while not writer.flush(0):
+    while not writer.flush(WAIT_S):
         yield number

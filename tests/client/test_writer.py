@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from grete import Once, Topic, bytes_serde, int64, utf8
-from grete.clients import Writer, drain
+from grete.clients import Writer, drain, pipe
 from grete.clients.pipe import spool_lines
 from grete.clients.writer import RECORD_BYTES_MAX
 from grete.errors import ConfigError, FrameworkError, LogAway, SerdeError
@@ -222,21 +222,32 @@ def test_a_pipe_is_read_while_the_log_is_away(tmp_path: Path, away: list[bool]) 
     assert [row.value for each in rows_of(tmp_path).values() for row in each] == [b"1", b"2", b"3"]
 
 
-def test_a_pipe_is_not_read_while_the_spool_is_full(tmp_path: Path, away: list[bool]) -> None:
-    """So its writer waits, and nothing is dropped."""
-    lines = Topic("numbers", key=utf8, value=utf8)
+def test_a_pipe_is_not_read_while_the_spool_is_full(
+    tmp_path: Path, away: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So its writer waits, and nothing is dropped. The loop of a run waits for the log, and burns no core."""
+    lines, waits_s = Topic("numbers", key=utf8, value=utf8), list[float | None]()
     reader, end = os.pipe()
     with Writer(job, lines, directory=tmp_path / "job", spool_bytes_max=100_000) as writer:
+        flush = writer.flush
+
+        def flush_and_tell(timeout_s: float | None = None) -> bool:
+            waits_s.append(timeout_s)
+            return flush(timeout_s)
+
+        monkeypatch.setattr(writer, "flush", flush_and_tell)
         while writer.offer([Spooled(b"k", bytes(500), 0)]):
             pass
         kept = writer.waiting
         feed = spool_lines(writer, lines, reader, LineForm.KEYS)
         os.write(end, b"k\t" + b"x" * 2_000 + b"\n")
         assert [next(feed) for _ in range(3)] == [0, 0, 0]
+        assert waits_s == [pipe.WAIT_S] * 3
         assert (writer.waiting, writer.dropped) == (kept, 0)
         away[0] = False
         os.close(end)
         assert list(feed)[-1] == 1
+        assert {*waits_s} == {pipe.WAIT_S}
     os.close(reader)
     rows = [row for each in rows_of(tmp_path).values() for row in each]
     assert len(rows) == kept + 1
