@@ -225,7 +225,7 @@ def test_a_users_test_finds_a_broker_without_the_repository(environment: Path, t
     (tmp_path / "word_count.py").write_text(README_JOB)
     (tmp_path / "test_on_kafka.py").write_text(GUIDE_BROKER)
     kept = {name: os.environ[name] for name in (ADDRESS, "JAVA_HOME") if name in os.environ}
-    path = os.pathsep.join((str(environment / "bin"), os.environ["PATH"]))
+    path = os.pathsep.join((str(environment / "bin"), os.environ.get("PATH", os.defpath)))
     command = ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_on_kafka.py"]
     said = run(environment, tmp_path, *command, PATH=path, XDG_CACHE_HOME=str(cache().parent), **kept)
     assert "1 passed" in said

@@ -206,7 +206,8 @@ def test_following_a_folder(
     until_sizes(tmp_path, {"a": 15, "b": 7})
     (tmp_path / "docs" / "b").unlink()
     until_sizes(tmp_path, {"a": 15})
-    following.send_signal(signal.SIGHUP)
+    under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # then a closed terminal ends nothing
+    following.send_signal(signal.SIGTERM if under_nohup else signal.SIGHUP)
     out, error = following.communicate(timeout=LIMIT_S)
     assert (following.returncode, error) == (0, "")
     assert "sizes: stopped" in out

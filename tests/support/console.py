@@ -98,7 +98,7 @@ def _environment(directory: Path, script: str) -> dict[str, str]:
     """
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as users have it
     environment = inherited | {
-        "PATH": f"{directory / PROGRAMS}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{directory / PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "120",
         "PYTEST_PLUGINS": "grete.pytest_plugin",  # an editable install may be older than this entry point

@@ -20,6 +20,7 @@ def _handlers_of_before() -> Iterator[None]:
 def test_each_is_told(number: signal.Signals) -> None:
     """To the handler, and through the pipe."""
     told: list[int] = []
+    signal.signal(number, signal.SIG_DFL)  # the tests may run under nohup, which has SIGHUP ignored
     on_stop(lambda signum, _frame: told.append(signum))
     with SignalPipe() as pipe:
         signal.raise_signal(number)
