@@ -2,10 +2,10 @@
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, ConfigSource, ResourceType
 
 from grete.errors import ConfigError
-from grete.logs.kafka.topic_settings import STREAM
+from grete.logs.kafka.topic_settings import STREAM, large_segments
 from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
 from tests.logs.test_kafka import Connect, connect, filled, make, topic
@@ -82,3 +82,11 @@ def test_a_topic_gives_back_what_is_trimmed_unless_somebody_chose_otherwise(
     assert segments(kafka_broker, topic) == segments(kafka_broker, before) == SEGMENTS
     assert segments(kafka_broker, chosen) == SEGMENTS | {"segment.bytes": "1073741824"}
     assert int(segments(kafka_broker, f"{topic}-plain")["segment.ms"]) > int(SEGMENTS["segment.ms"])
+
+
+def test_a_service_that_does_not_show_its_segments_is_left_alone() -> None:
+    """Kafka shows both settings; other brokers of its protocol may leave one out, or show it without a value."""
+    entries = {"segment.ms": ConfigEntry("segment.ms", None, source=ConfigSource.DEFAULT_CONFIG)}
+    assert large_segments(entries) == {}
+    entries["segment.bytes"] = ConfigEntry("segment.bytes", "1073741824", source=ConfigSource.DEFAULT_CONFIG)
+    assert large_segments(entries) == {"segment.bytes": 67_108_864}

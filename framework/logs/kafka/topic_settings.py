@@ -89,11 +89,7 @@ class TopicSettings:
                 topic=topic,
             )
         self._check_replicas(topic, int(found[_IN_SYNC]))
-        return {
-            name: wanted
-            for name, wanted in _SEGMENTS.items()
-            if int(found[name]) > wanted and ConfigSource(entries[name].source) is not ConfigSource.DYNAMIC_TOPIC_CONFIG
-        }
+        return large_segments(entries)
 
     def give_back(self, topic: str, settings: Mapping[str, int]) -> None:
         """Set these settings, if we may: nothing but the brokers' disks depends on them, and ``doctor`` says it."""
@@ -203,6 +199,20 @@ class TopicSettings:
             self._warned.add(risk)
             level = logging.WARNING if len(listed.brokers) > 1 else logging.INFO  # one broker: more cannot be expected
             logger.log(level, "topic %s has %s (said once, of the first such topic)", topic, risk)
+
+
+def large_segments(entries: Mapping[str, ConfigEntry]) -> dict[str, int]:
+    """Return the settings of segments that are too large and not the topic's own, with the values to give them.
+
+    A service that is no Apache Kafka may not show one, or show it without a value: then there is nothing to set.
+    """
+    found = {name: entries[name] for name in _SEGMENTS if name in entries and entries[name].value}
+    return {
+        name: _SEGMENTS[name]
+        for name, entry in found.items()
+        if int(entry.value or 0) > _SEGMENTS[name]
+        and ConfigSource(entry.source) is not ConfigSource.DYNAMIC_TOPIC_CONFIG
+    }
 
 
 def _values(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
