@@ -34,10 +34,10 @@ CREATE TABLE IF NOT EXISTS record (
 );
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), numbered BLOB NOT NULL);
 """
-_APPEND = "INSERT INTO record (key, value, timestamp_ms, headers) VALUES (?, ?, ?, ?)"
-_OLDEST = "SELECT id, key, value, timestamp_ms, headers FROM record ORDER BY id"
-# 0.4.0 would send a record without its headers. While there are some, all are in `kept`, and its error for the table
-# that it does not find names that, and says what to do.
+_APPEND = "INSERT INTO {} (key, value, timestamp_ms, headers) VALUES (?, ?, ?, ?)"
+_OLDEST = "SELECT id, key, value, timestamp_ms, headers FROM {} ORDER BY id"
+# Release 0.4.0 would send records without their headers. While records with headers wait, all are in the table `kept`,
+# and `record` is a view of a table that is missing: the name of that table is the error that 0.4.0 shows.
 _MARK = (
     "ALTER TABLE record RENAME TO kept",
     'CREATE VIEW record AS SELECT * FROM "records with headers, of a later release of Grete: upgrade to send them"',
@@ -99,7 +99,7 @@ class Spool:
                     self._table = "kept"
                 elif "headers" not in {row[1] for row in self._sql.execute("PRAGMA table_info(record)")}:  # of 0.4.0
                     self._sql.execute("ALTER TABLE record ADD COLUMN headers BLOB")
-                self._count: int = self._sql.execute(self._of("SELECT count(*) FROM record")).fetchone()[0]
+                self._count: int = self._sql.execute(self._of("SELECT count(*) FROM {}")).fetchone()[0]
             self._opened = opened.pop_all()  # from here on close() is responsible
 
     def __len__(self) -> int:
@@ -144,13 +144,13 @@ class Spool:
     def acknowledge(self, batch: SpooledBatch) -> None:
         """Forget a batch: the log has it. Raises TransientError: the disk is full."""
         with self._room(), self._transaction(sync=False):
-            self._sql.execute(self._of("DELETE FROM record WHERE id <= ?"), (batch.last,))
+            self._sql.execute(self._of("DELETE FROM {} WHERE id <= ?"), (batch.last,))
             self._save(batch.numbered)
             self._count -= len(batch.records)
-        with suppress(_NoRoom), self._transaction(sync=False):
-            if self._table == "kept" and not self._count:
-                self._change("record", _UNMARK)
         if not self._count:
+            with suppress(_NoRoom), self._transaction(sync=False):
+                if self._table == "kept" and not self._count:  # none came meanwhile
+                    self._change("record", _UNMARK)
             with self._lock, self._explained():
                 if self._sql.execute("PRAGMA freelist_count").fetchone()[0] * PAGE_BYTES > WAL_BYTES_MAX:
                     self._sql.executescript("PRAGMA incremental_vacuum")  # an outage is over; one step is one page
@@ -171,7 +171,7 @@ class Spool:
         return rows
 
     def _of(self, statement: str) -> str:
-        return statement.replace("record", self._table)
+        return statement.format(self._table)
 
     def _change(self, table: str, statements: Sequence[str]) -> None:
         for statement in statements:
