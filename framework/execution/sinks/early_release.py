@@ -166,12 +166,13 @@ class EarlyReleases:
         stop, size = self.queue.out, 0
         if (cut := min((cut for cut in cuts if cut > self._seq), default=self._end)) < self._seq + stop:
             stop = cut - self._seq
+        queued = self.queue.outputs
         for index in range(stop):
-            size += _size(self.queue.outputs[index])
+            size += _size(queued[index])
             if size >= _RELEASE_BYTES:  # the rest of its time goes with it
-                stop = min(stop, bisect_right(self.queue.outputs, self.queue.outputs[index][0], index, key=_time))
+                stop = min(stop, bisect_right(queued, queued[index][0], index, key=_time))
                 break
-        outputs = self.queue.outputs[:stop]
+        outputs = queued[:stop]
         times, targets, raws = zip(*outputs, strict=True)
         keys, headers = [target.encode() for target in targets], [None] * stop
         digest = digest_outputs(self._digest, keys, raws, times, headers)
