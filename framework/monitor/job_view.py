@@ -35,7 +35,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_silent(self) -> bool:
-        """Whether its process runs, and has said nothing for SILENT_S."""
+        """Whether its process runs and has sent no report for SILENT_S."""
         return self.running and self.silent_s >= SILENT_S
 
     @property

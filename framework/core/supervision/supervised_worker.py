@@ -172,7 +172,7 @@ class SupervisedWorker:
 
     @property
     def is_silent(self) -> bool:
-        """Whether its process runs, and has said nothing for SILENT_S."""
+        """Whether its process runs and has sent no report for SILENT_S."""
         return self.state is ProcessState.RUNNING and self.reports.silent_s >= SILENT_S
 
     @property

@@ -91,7 +91,7 @@ class OwnHeartbeats:
 
     @property
     def unread(self) -> bool:
-        """Whether one is on its way."""
+        """Whether a heartbeat was sent, and was not seen in the topic yet."""
         return self._unread is not None
 
     def beats(self, beat: int, now_s: float) -> None:
@@ -101,11 +101,11 @@ class OwnHeartbeats:
 
     @property
     def late(self) -> bool:
-        """Whether the one on its way has taken so long that the log may be away."""
+        """Whether a heartbeat has been on its way for so long that the log may be away."""
         return self._unread is not None and time.monotonic() - self._unread[1] > self._late_s
 
     def is_lost(self, now_s: float) -> bool:
-        """Whether it was lost: a broker may lose what it has acknowledged, and a client may give up."""
+        """Whether the heartbeat is lost: a broker may lose what it acknowledged, and a client may give up."""
         return self._unread is not None and now_s - self.sent_s > self._late_s
 
     def read(self, view: MembersView) -> None:

@@ -38,7 +38,7 @@ class Moves:
 
     @property
     def any(self) -> bool:
-        """Whether there are some."""
+        """Whether a partition is still to come, to go or to be ready."""
         return bool(self.coming or self.filling or self.leaving)
 
 
