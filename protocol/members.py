@@ -1,4 +1,7 @@
-"""Messages of the members' topic of a job, as JSON: heartbeats, leaves, assignments (docs/decisions/0080)."""
+"""Messages of the members' topic of a job, as JSON: heartbeats, leaves, assignments (docs/decisions/0080), reports.
+
+A build that does not know reports passes over them (docs/decisions/0134).
+"""
 
 from typing import Annotated, Literal
 
@@ -8,6 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from grete.protocol.errors import DecodeError, UnsupportedFormat
 
 MEMBERS_VERSION = 1
+REPORT_BYTES_MAX = 512 << 10  # as base64 it fits into a message of 1 MB, which brokers take unless told otherwise
 
 _INT64_MAX = 2**63 - 1
 _Count = Annotated[int, Meta(ge=0, le=_INT64_MAX)]
@@ -60,6 +64,14 @@ class Leave(Struct, frozen=True, kw_only=True, tag_field="type", tag="leave"):
     halted: tuple[_Number, ...] = ()
 
 
+class MemberReport(Struct, frozen=True, kw_only=True, tag_field="type", tag="report"):
+    """The state of a member's machine, for the pages of the others: ``body`` is theirs to read."""
+
+    v: int = MEMBERS_VERSION
+    session: _Name
+    body: Annotated[bytes, Meta(max_length=REPORT_BYTES_MAX)]
+
+
 class PartitionPlace(Struct, frozen=True, omit_defaults=True):
     """The sessions assigned to one partition. An empty owner: no member runs it.
 
@@ -92,7 +104,7 @@ class _Versioned(Struct):
     v: int = MEMBERS_VERSION
 
 
-MembersMessage = Heartbeat | Leave | JobAssignment
+MembersMessage = Heartbeat | Leave | JobAssignment | MemberReport
 
 _encoder = msgspec.json.Encoder()
 _version_decoder = msgspec.json.Decoder(_Versioned)

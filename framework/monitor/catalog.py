@@ -309,7 +309,7 @@ JOB_METRICS = (
         kind="gauge",
         text="machines that run the job, as this one sees them (on Kafka)",
         worry="fewer than you have started: their partitions are on the others",
-        of=lambda view: view.members,
+        of=lambda view: None if view.members is None else len(view.members),
     ),
     JobMetric(
         name="grete_members_by_code",

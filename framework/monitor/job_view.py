@@ -32,6 +32,12 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     measures: WorkerMeasures | None = None
     silent_s: float = 0.0
     stopped: bool | None = None
+    host: str = ""  # of another member, "": it is on this machine
+
+    @property
+    def place(self) -> str:
+        """The worker in words, with its machine if that is another one."""
+        return f"worker {self.number}" + (f" on {self.host}" if self.host else "")
 
     @property
     def is_silent(self) -> bool:
@@ -59,6 +65,24 @@ class StandbyView(msgspec.Struct, frozen=True, kw_only=True):
     starts: int = 1
     behind: int = -1  # messages of its changelogs that are still to be read, -1: it has not all before them
     tasks: Mapping[str, StandbyTaskReport] = {}
+    host: str = ""  # of another member, "": it is on this machine
+
+
+class MemberShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of the job that lives. ``code``: a digest, "": not known. ``since_ms``: when it began, 0: not known.
+
+    ``reported_s``: how old its last report is, None: it has sent none. ``owns``: how many partitions it is to run.
+    """
+
+    session: str
+    machine: str
+    owns: int
+    leads: bool = False
+    leaving: bool = False
+    code: str = ""
+    since_ms: int = 0
+    here: bool = False  # it is this process
+    reported_s: float | None = None
 
 
 class Incident(msgspec.Struct, frozen=True):
@@ -81,8 +105,9 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     ``busy``: task → the share of the last seconds in which its worker was with it. ``log_trouble``: what the process
     that serves says of a log that does not answer. ``disk_free_bytes``: of the disk of the job's directory.
-    ``members``: those that live, None: the job has none. ``codes``: digest of a member's code, "" if it does not tell →
-    the machines that have it. ``moved_ms``: when a partition last moved here, 0: never.
+    ``members``: those that live, None: the job has none. ``moved_ms``: when a partition last moved here, 0: never.
+    ``others``: the parts of other members, whose workers and standbys are then among those of this view. ``ages``: of
+    their tasks' checkpoints in s, when they were told.
     """
 
     job: str
@@ -94,13 +119,22 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     busy: Mapping[str, float] = {}
     log_trouble: str | None = None
     disk_free_bytes: int | None = None
-    members: int | None = None
-    codes: Mapping[str, tuple[str, ...]] = {}
+    members: tuple[MemberShown, ...] | None = None
+    others: tuple["JobView", ...] = ()
+    ages: Mapping[str, float] = {}
     partitions_here: int = 0
     moved_ms: int = 0
     host: str = ""
     incidents: tuple[Incident, ...] = ()  # of workers, oldest first
     ended: ServingEnd | None = None
+
+    @property
+    def codes(self) -> dict[str, tuple[str, ...]]:
+        """Digest of a member's code, "" if it does not tell → the machines that have it."""
+        found: dict[str, tuple[str, ...]] = {}
+        for member in self.members or ():
+            found[member.code] = (*found.get(member.code, ()), member.machine)
+        return found
 
     def tasks(self) -> Iterator[tuple[WorkerView, TaskReport]]:
         """Yield (worker, report) of each task that has said something."""
@@ -130,7 +164,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def log_away(self) -> str | None:
         """The words of a process that its log does not answer; None: all are answered."""
-        said = [worker.measures.log_trouble for worker in self.workers if worker.measures is not None]
+        here = [worker.measures for worker in self.workers if worker.host in ("", self.host)]
+        said = [measures.log_trouble for measures in here if measures is not None]
         return next(filter(None, (*said, self.log_trouble)), None)
 
     @property
@@ -146,6 +181,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     def age_s(self, task: TaskReport) -> float | None:
         """Return for how long a task may have had what its last checkpoint has not; None: it has no checkpoint."""
+        if (told := self.ages.get(task.name)) is not None:
+            return told
         age_ms = self.log_ms - task.checkpoint_id
         if task.rests_ms is not None:  # by this machine's clock
             age_ms = min(age_ms, self.at_ms - task.rests_ms)

@@ -44,19 +44,20 @@ class Monitor:
         """``live_s``: seconds after which a loop that does not go on is stuck. ``page``: served beside the metrics."""
         self.page = page
         self.pulse = Pulse(live_s)
-        self._view: JobView | None = None
+        self._view: JobView | None = None  # of this process
+        self._whole: JobView | None = None  # of all members
         self._metrics = JobMetrics(lambda: self._view)
 
-    def show(self, view: JobView) -> None:
-        """Let the server answer from this view."""
-        self._view = view
+    def show(self, view: JobView, whole: JobView | None = None) -> None:
+        """Let the server answer from this view; page and status from the ``whole`` job, None: it is the same."""
+        self._view, self._whole = view, whole or view
         if self.page is not None:
-            self.page.take(view)
+            self.page.take(self._whole)
 
     def end(self, ended: ServingEnd) -> None:
         """Tell those who look how the process ends; they keep what they have seen."""
-        if self._view is not None and self._view.ended is None:
-            self.show(replace(self._view, ended=ended))
+        if self._view is not None and self._whole is not None and self._view.ended is None:
+            self.show(replace(self._view, ended=ended), replace(self._whole, ended=ended))
 
     def app(self, host: str) -> ASGIApp:
         """Return the answers as an ASGI application; ``host``: the address that it is served at."""
@@ -83,11 +84,11 @@ class Monitor:
         return _answer({"ready": not reasons, "reasons": reasons}, ok=not reasons)
 
     def _status(self, _request: Request) -> Response:
-        view = self._view
+        view = self._whole
         if view is None:
             return _answer(None, ok=True)
         problems = Problems() if self.page is None else self.page.problems
-        return _answer(msgspec.to_builtins(view) | {"findings": problems.now(view)}, ok=True)
+        return _answer(msgspec.to_builtins(replace(view, others=())) | {"findings": problems.now(view)}, ok=True)
 
 
 def _answer(value: object, *, ok: bool) -> Response:

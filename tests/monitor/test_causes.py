@@ -14,9 +14,9 @@ from grete.core.supervision.process_end import WorkerEnd
 from grete.errors import ExitCode
 from grete.monitor.health import not_ready
 from grete.monitor.job_view import JobView, WorkerView
+from grete.monitor.job_views import WINDOW_S, BusyTime
 from grete.monitor.page.causes import findings_of
 from grete.monitor.page.problems import Problems
-from grete.monitor.watching import WINDOW_S, BusyTime
 from grete.protocol.report import DropCounts
 from tests.monitor.test_server import get
 from tests.monitor.views import view

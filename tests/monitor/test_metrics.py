@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_tex
 
 from grete.core.supervision.process_end import WorkerEnd
 from grete.monitor.catalog import COMMIT_SECONDS, JOB_METRICS, TASK_METRICS, WORKER_METRICS
+from grete.monitor.job_view import MemberShown
 from grete.monitor.metrics import JobMetrics
 from grete.protocol.report import InputPosition
 from tests.monitor.views import view
@@ -76,7 +77,8 @@ def test_every_metric_has_a_sample() -> None:
     read = (InputPosition("shop.split.words", 0, 7),)
     shown = view({"add-up-0": status(streams=read)}, halted=True, last_end=end, ends={"halted": 1})
     shown = replace(shown, ends={**shown.ends, "shop.split.words[0]": 9})
-    shown = replace(shown, members=2, codes={"ab12": ("a", "b")}, partitions_here=1, moved_ms=AT_MS)
+    members = tuple(MemberShown(session=name, machine=name, owns=1, code="ab12") for name in ("a", "b"))
+    shown = replace(shown, members=members, partitions_here=1, moved_ms=AT_MS)
     names = {name for name, _ in scraped(JobMetrics(lambda: shown))}
     assert {each.name for each in (*TASK_METRICS, *WORKER_METRICS, *JOB_METRICS)} <= names
 

@@ -56,6 +56,7 @@ from grete.protocol.members import (
     HeldPartition,
     JobAssignment,
     Leave,
+    MemberReport,
     MembersMessage,
     PartitionPlace,
     decode_members_message,
@@ -300,6 +301,11 @@ _TEXTS: tuple[tuple[str, str, MembersMessage], ...] = (
             places=(PartitionPlace("s", "t", ("u",)), PartitionPlace()),
             halted=(HaltedPartition(1, "m", "t"),),
         ),
+    ),
+    (
+        "report of a member",
+        '{"type":"report","v":1,"session":"s","body":"AAEC"}',
+        MemberReport(session="s", body=b"\x00\x01\x02"),
     ),
 )
 

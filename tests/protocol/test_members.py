@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,11 +10,13 @@ from msgspec import UNSET
 
 from grete.protocol.errors import DecodeError, UnsupportedFormat
 from grete.protocol.members import (
+    REPORT_BYTES_MAX,
     HaltedPartition,
     Heartbeat,
     HeldPartition,
     JobAssignment,
     Leave,
+    MemberReport,
     MembersMessage,
     PartitionPlace,
     PartitionState,
@@ -50,10 +53,28 @@ ASSIGNMENT = st.builds(
 )
 
 
-@given(HEARTBEAT | LEAVE | ASSIGNMENT)
+REPORT = st.builds(MemberReport, session=NAME, body=st.binary(max_size=99))
+
+
+@given(HEARTBEAT | LEAVE | ASSIGNMENT | REPORT)
 def test_what_is_written_is_read(message: MembersMessage) -> None:
-    """Every value of the three messages comes back."""
+    """Every value of the four messages comes back."""
     assert decode_members_message(encode_members_message(message)) == message
+
+
+def test_a_build_without_reports_passes_over_them() -> None:
+    """0.4.0 knew three messages, and takes any other for one that it cannot read; its members go on."""
+    of_old = msgspec.json.Decoder(Heartbeat | Leave | JobAssignment)
+    with pytest.raises(msgspec.ValidationError, match="report"):
+        of_old.decode(encode_members_message(MemberReport(session="s", body=b"x")))
+
+
+def test_a_report_that_no_broker_takes_is_none() -> None:
+    """The largest one fits into a message of a million bytes, and a larger one is refused by who reads it."""
+    largest = encode_members_message(MemberReport(session="s" * 200, body=bytes(REPORT_BYTES_MAX)))
+    assert len(largest) < 1_000_000
+    with pytest.raises(DecodeError):
+        decode_members_message(encode_members_message(MemberReport(session="s", body=bytes(REPORT_BYTES_MAX + 1))))
 
 
 def test_a_newer_version_is_said() -> None:

@@ -4,7 +4,7 @@ import time
 
 from grete.core.members.view import MemberId
 from grete.errors import FrameworkError
-from grete.protocol.members import Heartbeat, decode_members_message
+from grete.protocol.members import Heartbeat, Leave, MemberReport, decode_members_message, encode_members_message
 from grete.settings import Settings
 from grete.worker.members.members_client import MembersClient, membership
 from tests.support.waiting import until
@@ -42,6 +42,23 @@ class LosingTopic:
 
     def flush(self) -> None:
         """Nothing is on its way."""
+
+
+def test_members_read_the_last_report_of_each_other() -> None:
+    """Of several that wait only the newest is sent; who is gone has none."""
+    topic = LosingTopic(lost=0)
+    here = MembersClient(topic, membership(MemberId("a", "here", "one"), 1, SETTINGS), SETTINGS)
+    until(lambda: here.duties().active == {0})
+    assert here.reports() == {}
+    here.report(b"mine")
+    there = encode_members_message(Heartbeat(member="b", session="there", beat=0))
+    topic.rows += [there, encode_members_message(MemberReport(session="there", body=b"1"))]
+    topic.rows.append(encode_members_message(MemberReport(session="there", body=b"2")))
+    until(lambda: [(name, each.body) for name, each in here.reports().items()] == [("there", b"2")])
+    until(lambda: encode_members_message(MemberReport(session="here", body=b"mine")) in topic.rows)
+    topic.rows.append(encode_members_message(Leave(member="b", session="there")))
+    until(lambda: here.reports() == {})
+    here.close()
 
 
 def test_a_lost_heartbeat_is_sent_again() -> None:

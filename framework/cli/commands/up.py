@@ -24,6 +24,8 @@ from grete.worker.members.job_member import JobMember
 from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 
 if TYPE_CHECKING:
+    from grete.monitor.job_views import JobViews
+    from grete.monitor.member_reports import MemberReports
     from grete.monitor.watching import JobWatch
 
 
@@ -64,13 +66,9 @@ def keep_running(
         )
         warn(found.job, screen)
         feeding = Feeding(local, None, {}, follow=True)
-        watch = None
-        if page.http is not None:
-            from grete.monitor.watching import watching
-
-            served = watching(found.job, found.settings, found.job_directory, page.http, hide_values=page.hide_values)
-            watch = opened.enter_context(served)
-            screen.say(f"page, metrics and health: {watch.url}")
+        shown = _Shown(found, page, member, opened)
+        if shown.watch is not None:
+            screen.say(f"page, metrics and health: {shown.watch.url}")
         while not stop.asked:
             try:
                 if member is not None:
@@ -79,11 +77,10 @@ def keep_running(
             except Halted as error:
                 if member is not None:
                     member.halt(error)
-                if watch is not None:
-                    _show_halted(local, watch, stop, screen, error)
+                if shown.watch is not None:
+                    _show_halted(local, shown.watch, stop, screen, error)
                 raise
-            if watch is not None:
-                watch.supervised(local, member)
+            shown.turn(local)
         tell_timers(local, screen)
         screen.say("stopping …")
         if member is not None:
@@ -95,6 +92,43 @@ def keep_running(
     else:
         begun.require_stopped()
     return patience.waiting
+
+
+class _Shown:
+    """This machine as it is seen: on its page, if it serves one, and by the other members of the job."""
+
+    watch: "JobWatch | None" = None
+    _views: "JobViews | None" = None
+    _reports: "MemberReports | None" = None
+
+    def __init__(self, found: JobTarget, page: PageOptions, member: JobMember | None, opened: ExitStack) -> None:
+        """Serve what is asked for, until ``opened`` is closed."""
+        self._member = member
+        if page.http is not None:
+            from grete.monitor.watching import watching
+
+            served = watching(found.job, found.settings, found.job_directory, page.http, hide_values=page.hide_values)
+            self.watch = opened.enter_context(served)
+            self._views = self.watch.views
+        if member is not None:
+            from grete.monitor.job_views import JobViews
+            from grete.monitor.member_reports import MemberReports
+
+            self._views = self._views or JobViews(found.job, found.settings, found.job_directory.directory)
+            # a machine tells others what its own page shows: without one, no value
+            self._reports = MemberReports(member.client, hide_values=self.watch is None or page.hide_values)
+
+    def turn(self, local: LocalJob) -> None:
+        """Show what has changed."""
+        reports = self._reports
+        due = reports is not None and reports.due
+        if self._views is None or not (due or self.watch is not None):
+            return
+        view = self._views.of_supervisor(local, self._member)
+        if reports is not None and due:
+            reports.send(view)
+        if self.watch is not None:
+            self.watch.show(view, () if reports is None else reports.others())
 
 
 def _begin(
@@ -147,7 +181,7 @@ def _workers(found: JobTarget, local: LocalJob, processes: int | None) -> str:
 def _show_halted(local: LocalJob, watch: "JobWatch", stop: StopSignal, screen: Screen, error: Halted) -> None:
     """Stop the other workers, and serve what has happened until Ctrl-C: a person is needed, and looks there first."""
     screen.say(f"halted: {error}\nstopping the other workers …")
-    watch.supervised(local)
+    watch.show(watch.views.of_supervisor(local))
     served = False
     while not (served and stop.asked):
         try:
@@ -159,4 +193,4 @@ def _show_halted(local: LocalJob, watch: "JobWatch", stop: StopSignal, screen: S
                 served = True
         except Halted as other:  # it is shown, too: a person looks at them together
             screen.say(f"halted: {other}")
-        watch.supervised(local)
+        watch.show(watch.views.of_supervisor(local))

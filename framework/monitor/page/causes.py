@@ -77,7 +77,9 @@ class FindingAt(Finding, frozen=True, kw_only=True):
 
 def findings_of(view: JobView) -> list[FindingAt]:
     """Return the troubles, errors before warnings; [] if there are none."""
-    found = [*_of_log(view), *_of_disk(view), *_of_clocks(view), *_of_codes(view)]
+    found = [*_of_machine(view, view, view.job), *_of_codes(view)]
+    for other in view.others:
+        found += _of_machine(view, other, f"{view.job} on {other.host}")
     for worker in view.workers:
         found += [*_of_worker(worker), *_of_silence(view, worker), *_of_blocked(view, worker)]
     for worker, task in view.tasks():
@@ -85,28 +87,23 @@ def findings_of(view: JobView) -> list[FindingAt]:
     return sorted(found, key=lambda finding: finding.level != "error")
 
 
-def _of_log(view: JobView) -> Iterator[FindingAt]:
-    if view.log_away is not None:
+def _of_machine(whole: JobView, part: JobView, where: str) -> Iterator[FindingAt]:
+    """Yield the troubles of one machine. ``part``: its part of the job."""
+    free = part.disk_free_bytes
+    if part.log_away is not None:
         what, remedy = _ENDS["log away"]
-        yield FindingAt(level="error", what=what, where=view.job, value=view.log_away, remedy=remedy)
-
-
-def _of_disk(view: JobView) -> Iterator[FindingAt]:
-    free = view.disk_free_bytes
+        yield FindingAt(level="error", what=what, where=where, value=part.log_away, remedy=remedy)
     if free is not None and free < FREE_BYTES_MIN:
         what, remedy = _ENDS["disk"]
-        yield FindingAt(level="error", what=what, where=view.job, value=f"{free:,} bytes are free", remedy=remedy)
-
-
-def _of_clocks(view: JobView) -> Iterator[FindingAt]:
-    if abs(view.ahead_ms) >= CLOCKS_MS:
-        way = "ahead of" if view.ahead_ms > 0 else "behind"
+        yield FindingAt(level="error", what=what, where=where, value=f"{free:,} bytes are free", remedy=remedy)
+    if abs(part.ahead_ms) >= CLOCKS_MS:
+        way = "ahead of" if part.ahead_ms > 0 else "behind"
         yield FindingAt(
             level="warning",
             what="two clocks differ",
-            where=view.job,
-            value=f"this machine's clock is {abs(view.ahead_ms) / 1_000:,.0f} s {way} the log's, which says "
-            f"{_since(view.log_ms)}",
+            where=where,
+            value=f"this machine's clock is {abs(part.ahead_ms) / 1_000:,.0f} s {way} the log's, which says "
+            f"{_since(whole.log_ms)}",
             remedy="set the clocks of this machine and of the brokers by one source (NTP). Checkpoints, and the ages "
             "here, go by the log's clock, and are right; wall-clock timers and lines of logs go by this machine's",
         )
@@ -126,7 +123,7 @@ def _of_codes(view: JobView) -> Iterator[FindingAt]:
 
 
 def _of_worker(worker: WorkerView) -> Iterator[FindingAt]:
-    who, end = f"worker {worker.number}", worker.last_end
+    who, end = worker.place, worker.last_end
     if worker.fenced:
         yield FindingAt(
             level="error",
@@ -152,7 +149,7 @@ def _of_silence(view: JobView, worker: WorkerView) -> Iterator[FindingAt]:
     yield FindingAt(
         level="error",
         what=what,
-        where=f"worker {worker.number}",
+        where=worker.place,
         since_ms=since_ms,
         link="tasks",
         value=f"pid {worker.pid}, {_partitions(worker)}: since {_since(since_ms)}{_who_waits(view, worker.tasks)}",
@@ -171,7 +168,7 @@ def _of_blocked(view: JobView, worker: WorkerView) -> Iterator[FindingAt]:
     yield FindingAt(
         level="error",
         what="your code blocks",
-        where=blocked.task or f"worker {worker.number}, its calls",
+        where=blocked.task or f"{worker.place}, its calls",
         since_ms=blocked.since_ms,
         link="tasks",
         value=f"{blocked.at}{inner}: since {_since(blocked.since_ms)}{_who_waits(view, held)}",

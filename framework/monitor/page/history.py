@@ -34,10 +34,10 @@ class CounterKind(Enum):
 
 
 class CounterOf(NamedTuple):
-    """One count. ``of``: the number of a worker, or the name of a task."""
+    """One count. ``of``: the place of a worker, or the name of a task."""
 
     what: CounterKind
-    of: int | str
+    of: str
     topic: str = ""
     partition: int = -1
 
@@ -94,7 +94,7 @@ class History:
         self._samples: deque[tuple[int, dict[CounterOf, float]]] = deque(maxlen=RATE_MS // SAMPLE_MS + 1)
         self._generations: dict[str, tuple[int, int]] = {}  # task → generation, and when it was seen first
         self._rollbacks: dict[str, int] = {}
-        self._starts: dict[int, tuple[int, int | None]] = {}  # worker → starts, and since when it is not back
+        self._starts: dict[str, tuple[int, int | None]] = {}  # worker → starts, and since when it is not back
         self._sample_ms = self._point_ms = -math.inf
 
     def take(self, view: JobView) -> None:
@@ -112,7 +112,7 @@ class History:
             lag = sum(sum(view.lags(seen.task).values()) for seen in list(self.seen.values()))
             self._points.append(Point(view.at_ms, ages, lag))
 
-    def rate(self, what: CounterKind, of: int | str) -> float | None:
+    def rate(self, what: CounterKind, of: str) -> float | None:
         """Return the recent rate of a worker's or task's counter, by the second; None: not known yet."""
         return self._rate(CounterOf(what, of))
 
@@ -200,7 +200,7 @@ class History:
 
     def _watch_workers(self, view: JobView) -> None:
         for worker in view.workers:
-            starts, away_ms = self._starts.get(worker.number, (worker.starts, None))
+            starts, away_ms = self._starts.get(worker.place, (worker.starts, None))
             back = bool(worker.tasks) and all(
                 task.status in (TaskState.RUNNING, TaskState.FENCED) for task in worker.tasks.values()
             )
@@ -208,18 +208,18 @@ class History:
                 away_ms = view.at_ms
             elif away_ms is not None and back and worker.running:
                 restored = sum(task.measures.restored for task in worker.tasks.values())
-                text = f"worker {worker.number} takes input again after {(view.at_ms - away_ms) / 1_000:.1f} s"
+                text = f"{worker.place} takes input again after {(view.at_ms - away_ms) / 1_000:.1f} s"
                 text += f", {restored:,} entries of state restored" if restored else ", with the state that it has here"
                 self.incidents.append(Incident(view.at_ms, text, "back"))
                 away_ms = None
-            self._starts[worker.number] = worker.starts, away_ms
+            self._starts[worker.place] = worker.starts, away_ms
 
 
 def _counted(view: JobView) -> Iterator[tuple[CounterOf, float]]:
     """Yield the counters that a page shows as rates."""
     for worker in view.workers:
         if worker.measures is not None:
-            yield CounterOf(CounterKind.BUSY, worker.number), worker.measures.busy_s
+            yield CounterOf(CounterKind.BUSY, worker.place), worker.measures.busy_s
     for _, task in view.tasks():
         yield CounterOf(CounterKind.IN, task.name), task.measures.records_in
         yield CounterOf(CounterKind.OUT, task.name), task.measures.records_out

@@ -1,6 +1,6 @@
 """The page's view of a job now: its tasks, the streams between them, its problems and what to do."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 import msgspec
@@ -42,6 +42,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     stage: str
     partition: int
     state: str
+    host: str
     pid: int | None
     age_s: float | None = None
     checkpoint_id: int | None = None
@@ -69,6 +70,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A worker process as it is shown."""
 
+    place: str
+    host: str
     number: int
     partitions: tuple[int, ...]
     running: bool
@@ -87,11 +90,33 @@ class StandbyRow(msgspec.Struct, frozen=True, kw_only=True):
     """The standby of a partition as it is shown."""
 
     partition: int
+    host: str
     running: bool
     pid: int | None
     state: str
     starts: int
     behind: int | None
+
+
+class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that runs a part of the job. ``lag``, ``rate``: of its tasks, None: not known.
+
+    ``reported_s``: how old its report is, None: it is this machine, or it has sent none.
+    """
+
+    machine: str
+    here: bool
+    leads: bool
+    leaving: bool
+    code: str
+    since_ms: int
+    owns: int
+    running: int  # tasks
+    standbys: int
+    lag: int | None
+    rate: float | None
+    disk_free_bytes: int | None
+    reported_s: float | None
 
 
 class LivePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +130,7 @@ class LivePage(msgspec.Struct, frozen=True, kw_only=True):
     log_ms: int
     host: str
     ended: ServingEnd | None
+    machines: list[MachineRow]
     workers: list[WorkerRow]
     standbys: list[StandbyRow]
     tasks: list[TaskRow]
@@ -118,7 +144,7 @@ class LivePage(msgspec.Struct, frozen=True, kw_only=True):
 
 def live(graph: JobGraph, history: History, problems: Problems, view: JobView) -> LivePage:
     """Return the contents of the page."""
-    workers = {partition: worker for worker in view.workers for partition in worker.partitions}
+    workers = {partition: worker for worker in reversed(view.workers) for partition in worker.partitions}
     hosts = {task.name: worker for worker, task in view.tasks()}
     tasks = [task_row(history, view, task, hosts.get(task.name), workers) for task in graph.tasks]
     known = [(row.age_s, row.name) for row in tasks if row.age_s is not None]
@@ -130,8 +156,9 @@ def live(graph: JobGraph, history: History, problems: Problems, view: JobView) -
         log_ms=view.log_ms,
         host=view.host,
         ended=view.ended,
-        workers=[_worker_row(history, worker) for worker in view.workers],
-        standbys=[_standby_row(standby) for standby in view.standbys],
+        machines=machine_rows(view, tasks),
+        workers=[_worker_row(history, view, worker) for worker in view.workers],
+        standbys=[_standby_row(view, standby) for standby in view.standbys],
         tasks=tasks,
         rates=edge_rates(graph, history),
         waiting=edge_lags(graph, view),
@@ -153,6 +180,7 @@ def task_row(
         stage=task.stage,
         partition=task.partition,
         state=_state(host, worker, None if seen is None else seen.task),
+        host="" if worker is None else worker.host or view.host,
         pid=None if worker is None else worker.pid,
     )
     return row if seen is None else _with_report(row, history, view, seen.task, restores=host is not None)
@@ -232,9 +260,41 @@ def edge_lags(graph: JobGraph, view: JobView) -> list[int | None]:
     return waiting
 
 
-def _worker_row(history: History, worker: WorkerView) -> WorkerRow:
+def machine_rows(view: JobView, tasks: Sequence[TaskRow]) -> list[MachineRow]:
+    """Return the machines of the members that live; [] of a job that has none."""
+    parts = {other.host: other for other in view.others} | {view.host: view}
+    rows = []
+    for member in view.members or ():
+        told = member.here or member.reported_s is not None
+        own = [task for task in tasks if task.host == member.machine]
+        lags = [task.lag for task in own if task.lag is not None]
+        rates = [task.in_ for task in own if task.in_ is not None]
+        part = parts.get(member.machine)
+        rows.append(
+            MachineRow(
+                machine=member.machine,
+                here=member.here,
+                leads=member.leads,
+                leaving=member.leaving,
+                code=member.code,
+                since_ms=member.since_ms,
+                owns=member.owns,
+                running=sum(task.state == TaskState.RUNNING for task in own),
+                standbys=sum((standby.host or view.host) == member.machine for standby in view.standbys),
+                lag=sum(lags) if lags else None,
+                rate=sum(rates) if rates else None,
+                disk_free_bytes=part.disk_free_bytes if told and part is not None else None,
+                reported_s=member.reported_s,
+            )
+        )
+    return rows
+
+
+def _worker_row(history: History, view: JobView, worker: WorkerView) -> WorkerRow:
     measures = worker.measures
     return WorkerRow(
+        place=worker.place,
+        host=worker.host or view.host,
         number=worker.number,
         partitions=worker.partitions,
         running=worker.running,
@@ -244,17 +304,18 @@ def _worker_row(history: History, worker: WorkerView) -> WorkerRow:
         fenced=worker.fenced,
         halted=worker.halted,
         traceback="" if worker.last_end is None else worker.last_end.traceback,
-        busy=history.rate(CounterKind.BUSY, worker.number),
+        busy=history.rate(CounterKind.BUSY, worker.place),
         rocksdb_memory_bytes=None if measures is None else measures.rocksdb_memory_bytes,
         state_disk_bytes=None if measures is None else measures.state_disk_bytes,
     )
 
 
-def _standby_row(standby: StandbyView) -> StandbyRow:
+def _standby_row(view: JobView, standby: StandbyView) -> StandbyRow:
     states = {task.status for task in standby.tasks.values()}
     worst = next((each for each in _WORST_FIRST if each in states), None)
     return StandbyRow(
         partition=standby.partition,
+        host=standby.host or view.host,
         running=standby.running,
         pid=standby.pid,
         state="starting" if worst is None else worst.value,

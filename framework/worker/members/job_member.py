@@ -92,6 +92,11 @@ class JobMember(Closable):
         self.last_move_ms = 0  # when a partition last came or went, in ms since 1970
         self._closed = False
 
+    @property
+    def session(self) -> str:
+        """The session of this member, drawn at its start."""
+        return self._me.session
+
     def poll(self) -> None:
         """Host what the assignment says now. Raises ConfigError: the topic may not be read or written."""
         if self.client.error is not None:

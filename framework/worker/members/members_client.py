@@ -10,7 +10,13 @@ from grete.core.members.membership import Duties, Membership
 from grete.core.members.view import MemberId, MembersView
 from grete.errors import FrameworkError
 from grete.protocol.errors import DecodeError
-from grete.protocol.members import HeldPartition, MembersMessage, decode_members_message, encode_members_message
+from grete.protocol.members import (
+    HeldPartition,
+    MemberReport,
+    MembersMessage,
+    decode_members_message,
+    encode_members_message,
+)
 from grete.settings import Settings
 
 RELEASE_MARGIN_MS = 2_000  # beyond shutdown_timeout_ms: a supervisor kills what is late by then
@@ -51,6 +57,13 @@ class MemberRow(NamedTuple):
     code: str  # a digest of it, "": not known
     timeout_ms: int  # of silence, 0: not known
     since_ms: int = 0  # when its session began, in ms since 1970, 0: not known
+
+
+class OtherReport(NamedTuple):
+    """The last report of another member. ``at_s``: when it came, by the monotonic clock."""
+
+    at_s: float
+    body: bytes
 
 
 def membership(me: MemberId, partitions: int, settings: Settings) -> Membership:
@@ -116,6 +129,35 @@ class OwnHeartbeats:
             self._unread = None
 
 
+class ReportsOfMembers:
+    """The reports of this member on its machine, and the last one of each other that lives."""
+
+    def __init__(self, session: str) -> None:
+        """``session``: of this member."""
+        self._session = session
+        self._own: bytes | None = None  # still to be sent; a newer one takes its place
+        self._others: dict[str, OtherReport] = {}
+
+    def give(self, body: bytes) -> None:
+        """Send this with the next turn."""
+        self._own = body
+
+    def next(self) -> MemberReport | None:
+        """Return the message that is to be sent, once."""
+        body, self._own = self._own, None
+        return None if body is None else MemberReport(session=self._session, body=body)
+
+    def take(self, report: MemberReport, view: MembersView) -> None:
+        """Keep a report, and forget those of members that are gone."""
+        if report.session != self._session:
+            self._others[report.session] = OtherReport(time.monotonic(), report.body)
+        self._others = self.of_live(view)
+
+    def of_live(self, view: MembersView) -> dict[str, OtherReport]:
+        """Return session → report of the others that live."""
+        return {session: each for session, each in self._others.items() if view.is_live(session)}
+
+
 class MembersClient:
     """Runs the core of one member. All methods may be called while the thread runs."""
 
@@ -125,6 +167,7 @@ class MembersClient:
         """Begin. The thread calls ``wake`` when there are other ``duties``, perhaps."""
         self._topic, self._core, self._wake = topic, core, wake
         self._own = OwnHeartbeats(settings)
+        self._reports = ReportsOfMembers(core.view.me.session)
         self._lock = threading.Lock()
         self._held: tuple[HeldPartition, ...] = ()
         self._duties: Duties | None = None  # as long as they have not changed
@@ -183,6 +226,16 @@ class MembersClient:
                 for member in view.live()
             ]
 
+    def report(self, body: bytes) -> None:
+        """Tell the other members the state of this machine; what was not sent yet is left out."""
+        with self._lock:
+            self._reports.give(body)
+
+    def reports(self) -> dict[str, OtherReport]:
+        """Return session → last report of the other members that live; of one that has sent none, nothing."""
+        with self._lock:
+            return self._reports.of_live(self._core.view)
+
     @property
     def settled(self) -> bool:
         """Whether it is known which of the earlier members still live: rows of the topic may be old."""
@@ -231,12 +284,17 @@ class MembersClient:
                 beat_s = now_s + self._own.interval_s
             elif (self._news or self._own.is_lost(now_s)) and self._core.beat >= 0 and not self._topic.unwritten:
                 self._send(self._core.report(self._held))
+            elif self._core.beat >= 0 and not self._topic.unwritten and (told := self._reports.next()) is not None:
+                self._topic.write(encode_members_message(told))
             stops = any(held.state == "stopping" for held in self._held)
             due_s = READ_S_MAX if self._own.unread else beat_s - now_s  # what is unread is read before the next one
         rows = self._topic.read(max(0.0, min(MOVING_READ_S_MAX if stops else READ_S_MAX, due_s)))
         with self._lock:
             for offset, _, data in rows:
-                self._core.row(offset, decoded(data))
+                message = decoded(data)
+                self._core.row(offset, message)
+                if isinstance(message, MemberReport):
+                    self._reports.take(message, self._core.view)
             self._own.read(self._core.view)
             made = self._core.decide() if rows or self._own.sent_s > before else None  # it goes by what was read
             has_news = self._core.has_news

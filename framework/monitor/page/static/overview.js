@@ -21,6 +21,7 @@ const STEPS = {
   commit: "waits until its commit is durable", verify: "checks that no other process took over", apply: "writes to its store",
 };
 const WAITING = 10; // messages between two stages from which on they are told: a few always are on their way
+const LATE = 30; // s since the last report of a machine, from which on it is told
 const FEW = 12; // tasks of a stage that are all shown
 const WORST = 6; // of more, these
 const open = new Set(); // stages of which all tasks are shown, and problems of which all places are
@@ -66,7 +67,7 @@ function findings(graph, now) {
 
 // The lines of the user's code that ended the worker of a finding.
 function traceback(now, finding) {
-  const worker = now.workers.find((each) => finding.places.includes(`worker ${each.number}`) && each.traceback);
+  const worker = now.workers.find((each) => finding.places.includes(each.place) && each.traceback);
   return worker?.traceback && el("pre", {}, worker.traceback);
 }
 
@@ -110,9 +111,25 @@ export function overview(content, { graph, now }) {
       figure(seconds(now.gap_s), `from the freshest task to the slowest${now.gap_s > 1 ? `, ${now.slowest}` : ""}`),
       figure(rate(sources.some((value) => value !== null) ? sum(sources) : null), "input records committed"),
       figure(lags.length ? count(sum(lags.map((task) => task.lag))) : "–", "input records waiting")),
+    machines(now),
     el("h2", {}, "The graph"),
     el("div", { class: "graph" }, draw(graph, content.clientWidth, look, flow, `The graph of ${graph.job}, with rates`)),
+    now.tasks.length > FEW && [el("h2", {}, "Checkpoint ages"), stages(graph, now).map(({ node, tasks: own }) =>
+      own.length > 1 && el("div", { class: "strip" }, el("a", { href: `#/tasks?stage=${encodeURIComponent(node.name)}` }, node.name), strip(own)))],
     el("h2", {}, "Events"), incidents(now));
+}
+
+// The members of the job: all see the whole of it.
+function machines(now) {
+  if (!now.machines.length) return null;
+  const state = (each) => (each.leaving ? tag("leaving") : each.here ? el("span", { class: "tag good" }, "this machine")
+    : each.reported_s === null ? tag("no report yet") : el("span", { class: `tag ${each.reported_s < LATE ? "good" : "warn"}` }, `told ${seconds(each.reported_s)} ago`));
+  const rows = now.machines.map((each) => ({
+    cells: [each.machine, state(each), count(each.owns), count(each.running), count(each.standbys), rate(each.rate), count(each.lag),
+      bytes(each.disk_free_bytes), each.code || "–", each.since_ms ? el("time", { datetime: date(each.since_ms) }, date(each.since_ms)) : "–"],
+  }));
+  return [el("h2", {}, "Machines"),
+    table("Machines", ["machine", "state", "partitions", "tasks running", "standbys", "in", "lag", "free on disk", "code", "since"], rows, { class: "rows" })];
 }
 
 // --- tasks ---
@@ -156,7 +173,7 @@ function taskTable(graph, now, stage, tasks) {
   const columns = ["task", "host", "state", "checkpoint age", "lag", "waits for", "back-pressure", "buffers", "in", "out"];
   const rows = tasks.map((task) => ({
     class: ENDED.includes(task.state) ? "bad" : null,
-    cells: [task.name, `${now.host}${task.pid ? `, pid ${task.pid}` : ""}`, task.restore ? restore(task) : tag(task.state),
+    cells: [task.name, `${task.host}${task.pid ? `, pid ${task.pid}` : ""}`, task.restore ? restore(task) : tag(task.state),
       seconds(task.age_s), lag(task), waits(task), holds(graph, task), buffers(task), rate(task.in), rate(task.out)],
   }));
   return table(`Tasks of ${stage}`, columns, rows, { class: "rows" });
@@ -171,7 +188,7 @@ function strip(tasks) {
   const bar = el("div", { class: "bars", role: "img",
     "aria-label": `ages of checkpoints, ${tasks.length} tasks: the oldest is ${seconds(oldest.age_s)}, ${oldest.name}` });
   for (const task of tasks) {
-    const cell = el("span", { title: `${task.name}: ${seconds(task.age_s)}` });
+    const cell = el("span", { title: `${task.name}${task.host && `, ${task.host}`}: ${seconds(task.age_s)}` });
     cell.style.flex = "1";
     cell.style.background = task.state === "dead" ? "var(--bad)" : heat(task.age_s);
     bar.append(cell);
@@ -202,11 +219,11 @@ export function tasks(content, { graph, now, query, redraw }) {
 
 function standbys(now) {
   const rows = now.standbys.map((each) => ({
-    cells: [String(each.partition), el("span", { class: `tag ${each.running && each.state !== "stopped" ? "good" : "bad"}` },
+    cells: [String(each.partition), each.host, el("span", { class: `tag ${each.running && each.state !== "stopped" ? "good" : "bad"}` },
       each.running ? `${each.state}, pid ${each.pid}` : "does not run"), count(each.behind), count(each.starts)],
   }));
   return rows.length > 0 && [el("h2", {}, "Standbys"),
-    table("Standbys", ["partition", "state", "messages behind", "starts"], rows, { class: "rows" })];
+    table("Standbys", ["partition", "machine", "state", "messages behind", "starts"], rows, { class: "rows" })];
 }
 
 function workers(now, redraw) {
@@ -214,12 +231,12 @@ function workers(now, redraw) {
   const severity = (worker) => (worker.running ? 0 : 1e6) + worker.starts * 10 + (worker.busy ?? 0);
   const shown = all ? now.workers : [...now.workers].sort((a, b) => severity(b) - severity(a)).slice(0, WORST);
   const rows = shown.map((worker) => ({
-    cells: [String(worker.number), count(worker.partitions.length), el("span", { class: `tag ${worker.running ? "good" : "bad"}` },
+    cells: [String(worker.number), worker.host, count(worker.partitions.length), el("span", { class: `tag ${worker.running ? "good" : "bad"}` },
       worker.running ? `runs, pid ${worker.pid}` : worker.fenced ? "fenced" : "does not run"), count(worker.starts),
     worker.busy === null ? "–" : `${Math.min(100, Math.round(worker.busy * 100))} %`, bytes(worker.rocksdb_memory_bytes), bytes(worker.state_disk_bytes)],
   }));
   return [el("h2", {}, "Workers"),
-    table("Workers", ["worker", "partitions", "state", "starts", "busy", "RocksDB memory", "state on disk"], rows, { class: "rows" }),
+    table("Workers", ["worker", "machine", "partitions", "state", "starts", "busy", "RocksDB memory", "state on disk"], rows, { class: "rows" }),
     now.workers.length > FEW && more("/workers", all, now.workers.length, "workers", "started most often, or busiest", redraw)];
 }
 
