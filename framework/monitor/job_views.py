@@ -3,7 +3,7 @@
 import os
 import platform
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,9 +17,11 @@ from grete.monitor.job_view import Incident, JobView, MemberShown, StandbyView, 
 from grete.protocol.report import REASONS, WorkerReport
 from grete.settings import Settings
 from grete.worker.members.job_member import JobMember
+from grete.worker.members.members_client import MemberRow
 from grete.worker.supervisor.ends import free_bytes
 from grete.worker.supervisor.local_job import LocalJob
 
+SESSION_SHOWN = 4  # characters of a session, which is drawn: of a few on one machine they differ
 _DISK_S = 2.0  # between two looks at the disk
 WINDOW_S = 10.0  # longer than most pauses of a job, shorter than a person's patience
 _SAMPLE_S = 1.0  # between two samples of busy time
@@ -72,6 +74,7 @@ class JobViews:
     def of_supervisor(self, local: LocalJob, member: JobMember | None = None) -> JobView:
         """Return the view of all workers of a supervisor, and of the members of the job, if this is one of them."""
         supervisor = local.supervisor
+        names = {} if member is None else machine_names(member.client.members())
         return replace(
             self._view(tuple(_worker(each, supervisor.pid(each.number)) for each in supervisor.workers.values())),
             standbys=tuple(
@@ -80,10 +83,10 @@ class JobViews:
             ),
             log_trouble=local.patience.trouble,
             incidents=tuple(Incident(at_ms, text) for at_ms, text in supervisor.incidents),
-            members=None if member is None else tuple(_members(member)),
+            members=None if member is None else tuple(_members(member, names)),
             partitions_here=len(supervisor.core.assignment.active),
             moved_ms=0 if member is None else member.last_move_ms,
-            host=self._host if member is None else member.machine,
+            host=self._host if member is None else names.get(member.session, member.machine),
         )
 
     def of_worker(self, partition: int, said: WorkerReport) -> JobView:
@@ -112,13 +115,22 @@ class JobViews:
         )
 
 
-def _members(member: JobMember) -> Iterator[MemberShown]:
+def machine_names(rows: Sequence[MemberRow]) -> dict[str, str]:
+    """Return session → the name of its machine; where two members have one name, with a part of the session."""
+    counts = Counter(row.machine for row in rows)
+    return {
+        row.session: row.machine if counts[row.machine] == 1 else f"{row.machine} ({row.session[:SESSION_SHOWN]})"
+        for row in rows
+    }
+
+
+def _members(member: JobMember, names: Mapping[str, str]) -> Iterator[MemberShown]:
     reports, now_s = member.client.reports(), time.monotonic()
     for row in member.client.members():
         report = reports.get(row.session)
         yield MemberShown(
             session=row.session,
-            machine=row.machine,
+            machine=names.get(row.session, row.machine),
             owns=row.owns,
             leads=row.leads,
             leaving=row.leaving,

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from grete.monitor.hiding import without_values
 from grete.monitor.job_view import Incident, JobView, WorkerView
+from grete.monitor.job_views import machine_names
 from grete.protocol.members import REPORT_BYTES_MAX
 from grete.protocol.report import TaskReport
 from grete.worker.members.members_client import MembersClient, OtherReport
@@ -80,13 +81,16 @@ class MemberReports:
 
     def others(self) -> list[JobView]:
         """Return the parts of other members, with their times by this machine's clock, as of when they came."""
-        found, now_s, now_ms = self._client.reports(), time.monotonic(), time.time_ns() // 1_000_000
+        found, names = self._client.reports(), machine_names(self._client.members())
+        now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
         for session, report in found.items():
             known = self._read.get(session)
             if known is None or known[0] is not report:
                 view = decode_view(report.body)
                 came_ms = now_ms - round((now_s - report.at_s) * 1_000)
-                self._read[session] = report, None if view is None else by_clock(view, came_ms)
+                if view is not None:
+                    view = by_clock(replace(view, host=names.get(session, view.host)), came_ms)
+                self._read[session] = report, view
         self._read = {session: each for session, each in self._read.items() if session in found}
         return [view for _, view in self._read.values() if view is not None]
 

@@ -15,6 +15,7 @@ from grete.errors import ExitCode
 from grete.monitor.health import not_ready
 from grete.monitor.job_view import JobView, WorkerView
 from grete.monitor.job_views import WINDOW_S, BusyTime
+from grete.monitor.member_reports import by_clock, with_others
 from grete.monitor.page.causes import findings_of
 from grete.monitor.page.problems import Problems
 from grete.protocol.report import DropCounts
@@ -217,6 +218,19 @@ def test_what_a_task_says_is_found(what: str) -> None:
     """Each trouble of a task has its words and a remedy."""
     found = findings_of(view({"add-up-0": OF_TASK[what]}))
     assert what in [each.what for each in found if each.remedy and each.where == "add-up-0"]
+
+
+@pytest.mark.parametrize(("other_s", "what"), [(0.5, "a partition is hot"), (9.5, "a stage is too slow")])
+def test_a_partition_that_has_most_of_the_work_is_told_apart(other_s: float, what: str) -> None:
+    """By the time of the stage's other tasks, on whichever machine they are: they could do more, or they could not."""
+    held = status("parse-0", held_up=True, dead_letters=0)
+    slow = status("score-0", checkpoint_id=AT_MS - 60_000, rests_ms=None, dead_letters=0)
+    here = replace(view({"score-0": slow, "parse-0": held}), busy={"score-0": 0.97}, host="a")
+    other = status("score-1", dead_letters=0)
+    there = replace(view({"score-1": other}), busy={"score-1": other_s / WINDOW_S}, host="b")
+    (found,) = (each for each in findings_of(with_others(here, [by_clock(there, AT_MS)])) if each.where == "score-0")
+    assert (found.what, found.level) == (what, "error")
+    assert found.value.endswith(". Held up meanwhile: parse-0")
 
 
 def test_a_healthy_job_has_no_findings() -> None:

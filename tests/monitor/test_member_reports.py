@@ -12,6 +12,7 @@ from grete.core.members.view import MemberId
 from grete.core.supervision.process_end import WorkerEnd
 from grete.monitor.hiding import ELSEWHERE
 from grete.monitor.job_view import Incident, JobView, MemberShown, StandbyView
+from grete.monitor.job_views import machine_names
 from grete.monitor.member_reports import (
     VIEW_BYTES_MAX,
     MemberReports,
@@ -35,7 +36,7 @@ from grete.protocol.members import (
 )
 from grete.protocol.report import Blocked, CodeAt
 from grete.settings import Settings
-from grete.worker.members.members_client import MembersClient, membership
+from grete.worker.members.members_client import MemberRow, MembersClient, membership
 from tests.monitor.views import view
 from tests.support.reports import AT_MS, OF_WORKER, task_report
 from tests.support.waiting import until
@@ -155,6 +156,16 @@ def test_a_page_has_the_tasks_of_all_machines(graph: JobGraph) -> None:
     assert [row.disk_free_bytes is None for row in page.machines] == [False, False, True]
     assert [(row.partition, row.host) for row in page.standbys] == [(0, "b")]
     assert {row.place for row in page.workers} == {"worker 0", "worker 0 on b"}
+
+
+def test_members_on_one_machine_have_names_that_differ() -> None:
+    """Two `grete up` in two folders of a laptop: each has its tasks, and not those of both."""
+    rows = [
+        MemberRow("m1", "f00dcafe", "laptop", 1, leads=True, leaving=False, code="", timeout_ms=0),
+        MemberRow("m2", "beefcafe", "laptop", 1, leads=False, leaving=False, code="", timeout_ms=0),
+        MemberRow("m3", "cafe", "server", 1, leads=False, leaving=False, code="", timeout_ms=0),
+    ]
+    assert machine_names(rows) == {"f00dcafe": "laptop (f00d)", "beefcafe": "laptop (beef)", "cafe": "server"}
 
 
 def test_a_task_that_two_machines_tell_of_is_where_it_is_newer(graph: JobGraph) -> None:

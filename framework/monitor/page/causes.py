@@ -188,10 +188,14 @@ def _who_waits(view: JobView, held: Collection[str]) -> str:
     since_s = {name: behind.since_s for name, behind in waits.items() if not set(held).isdisjoint(behind.tasks)}
     if not since_s:
         return ""
-    names = sorted(since_s)
-    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
     since = _since(view.at_ms - round(max(since_s.values())) * 1_000)
-    return f". Waiting for it since {since}: {', '.join(names[:NAMES_MAX])}{more}"
+    return f". Waiting for it since {since}: {_names(sorted(since_s))}"
+
+
+def _names(tasks: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(tasks) - NAMES_MAX} more" if len(tasks) > NAMES_MAX else ""
+    return ", ".join(tasks[:NAMES_MAX]) + more
 
 
 def _since(at_ms: int) -> str:
@@ -307,6 +311,8 @@ def _of_slow(view: JobView, task: TaskReport, share: float, line: str) -> Findin
     """Return a stage that is too slow: because of one key, of one partition, or of all that it does."""
     hot = view.hot_keys(task.name)
     keys = "" if hot is None else f". Keys by time: {_shares(hot.by_time)}; by count: {_shares(hot.by_count)}"
+    held = _names([each.name for _, each in view.tasks() if each.measures.held_up and each is not task])
+    held = held and f". Held up meanwhile: {held}"
     others = [
         view.busy.get(each.name, 0.0) for _, each in view.tasks() if each.stage == task.stage and each is not task
     ]
@@ -325,7 +331,7 @@ def _of_slow(view: JobView, task: TaskReport, share: float, line: str) -> Findin
         level="error",
         what=what,
         where=task.name,
-        value=f"its worker spends {share:.0%} of its time with it, and it falls behind{line}{keys}",
+        value=f"its worker spends {share:.0%} of its time with it, and it falls behind{line}{keys}{held}",
         link=f"tasks?{urlencode({'stage': task.stage})}",
         remedy=remedy,
     )
