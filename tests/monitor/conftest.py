@@ -29,6 +29,12 @@ JOB = "tests/monitor/page_job.py"
 SECRET = "secret-4711"
 
 
+@pytest.fixture
+def pictures(request: pytest.FixtureRequest) -> bool:
+    """Whether to take the pictures of docs/images again."""
+    return bool(request.config.getoption("--pictures"))
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a job that has run twice; "first" in it has the checkpoint of the end of the first run."""

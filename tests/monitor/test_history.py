@@ -63,13 +63,21 @@ def test_three_hours_are_kept_and_no_more_and_a_chart_shows_the_worst() -> None:
     for number in range(points + 100):
         now = AT_MS + number * POINT_MS
         slow = 60_000 if number == points else 1_000
-        tasks = {"split-0": status(checkpoint_id=now - 500), "count-1": status(checkpoint_id=now - slow)}
-        history.take(at(number * POINT_MS, tasks))
+        read = InputReport(topic="lines", partition=0, offset=number * 10, lag_from=number * 10)
+        tasks = {
+            "split-0": status(checkpoint_id=now - 500, inputs=(read,)),
+            "count-1": status(checkpoint_id=now - slow),
+        }
+        busy = {"split-0": 0.1, "count-1": 0.9 if number == points else 0.2}
+        history.take(replace(at(number * POINT_MS, tasks), busy=busy))
     shown = history.points(240)
     assert len(shown) == 240
     assert shown[-1].at_ms - shown[0].at_ms > KEPT_MS * 0.99
     worst = max(shown, key=lambda point: point.gap_s or 0)
     assert (worst.gap_s, worst.slowest) == (59.5, "count-1")
+    assert (worst.age_s, worst.busy) == (60.0, 0.9)
+    assert {point.busy for point in shown} == {0.2, 0.9}
+    assert [point.rate for point in shown[1:]] == [2.0] * 239  # ten records in five seconds
     (first, second) = history.ages("count", 10)
     assert (first.task, set(first.ages)) == ("count-0", {None})
     assert max(age or 0 for age in second.ages) == 60

@@ -92,12 +92,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture
-def pictures(request: pytest.FixtureRequest) -> bool:
-    """Whether to take the pictures of docs/images again."""
-    return bool(request.config.getoption("--pictures"))
-
-
 def not_scripted(browser: Browser) -> None:
     """No text has become an element, and nothing but the page's own scripts has run."""
     assert browser.script("return document.querySelectorAll('main img, main script, main b').length") == 0
@@ -334,7 +328,8 @@ def test_64_partitions_and_three_hours_of_points(tmp_path: Path, browser: Browse
                 browser.picture(IMAGES / "page-history.png", 620)
             browser.sized(width, dark=dark)
             browser.open(f"{url}/#/")
-            browser.shows("127 of 128", "63 of 64 tasks running")
+            browser.shows("127 of 128", "63 of 64 tasks running", "Age of the oldest checkpoint", "Busy share")
+            assert browser.script("return document.querySelectorAll('.small .line').length") >= 2
             assert browser.width() <= width
             if pictures and width == PHONE:
                 browser.picture(IMAGES / "page-phone.png")

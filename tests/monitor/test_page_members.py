@@ -17,6 +17,7 @@ from tests.support.waiting import until
 from tests.worker.test_members import PARTITIONS, Machines
 
 DESK, PHONE = 1280, 390  # px
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 pytestmark = [pytest.mark.kafka, pytest.mark.browser, pytest.mark.timeout(400)]
 
 
@@ -34,7 +35,7 @@ def live(url: str) -> dict[str, Any]:
     return json.loads(get(url, "/page/live.json")[1]) or {}
 
 
-def test_each_page_has_all_machines(machines: Machines, browser: Browser) -> None:
+def test_each_page_has_all_machines(machines: Machines, browser: Browser, pictures: bool) -> None:
     """Tasks, workers and problems of both; on a phone, too. A machine that is gone is not there any more."""
     machines.up("a", "--http=0")
     machines.up("b", "--http=0")
@@ -50,6 +51,9 @@ def test_each_page_has_all_machines(machines: Machines, browser: Browser) -> Non
     browser.sized(DESK)
     browser.open(f"{url}/#/")
     browser.shows(f"{PARTITIONS} of {PARTITIONS}", "Machines", "this machine", "No problem found.")
+    if pictures:
+        browser.picture(IMAGES / "page-machines.png")
+        browser.sized(DESK)
     browser.open(f"{url}/#/tasks")
     browser.shows("count-0", "a, pid", "b, pid")
     there = next(worker for worker in live(url)["workers"] if worker["host"] == "b")

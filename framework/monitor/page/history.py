@@ -43,12 +43,19 @@ class CounterOf(NamedTuple):
 
 
 class ChartPoint(msgspec.Struct, frozen=True):
-    """The worst of a stretch of time: how far the slowest task was behind the freshest one, in s; None: not known."""
+    """The worst of a stretch of time: how far the slowest task was behind the freshest one, in s; None: not known.
+
+    ``age_s``: of the oldest checkpoint of a task. ``busy``: the share of the busiest task. ``rate``: input records that
+    were committed in a second, the mean of the stretch.
+    """
 
     at_ms: int
     gap_s: float | None
     slowest: str | None
     lag: int
+    age_s: float | None = None
+    busy: float | None = None
+    rate: float | None = None
 
 
 class TaskAges(msgspec.Struct, frozen=True):
@@ -59,11 +66,16 @@ class TaskAges(msgspec.Struct, frozen=True):
 
 
 class Point(NamedTuple):
-    """Ages of the last checkpoints at one moment, in s by the graph's tasks, nan: none yet; records that wait."""
+    """Ages of the last checkpoints at one moment, in s by the graph's tasks, nan: none yet; records that wait.
+
+    ``rate``: input records committed in a second; ``busy``: the share of the busiest task. None: not known.
+    """
 
     at_ms: int
     ages: "array[float]"
     lag: int
+    rate: float | None = None
+    busy: float | None = None
 
     def gap(self) -> tuple[float, float, int]:
         """Return the ages of the freshest and the slowest task in s, and the index of the slowest; nan, nan, -1."""
@@ -110,7 +122,8 @@ class History:
             self._point_ms = view.at_ms
             ages = array("f", [self._age_s(view, task.name) for task in self._graph.tasks])
             lag = sum(sum(view.lags(seen.task).values()) for seen in list(self.seen.values()))
-            self._points.append(Point(view.at_ms, ages, lag))
+            busy = max(view.busy.values(), default=None)
+            self._points.append(Point(view.at_ms, ages, lag, self._read_rate(), busy))
 
     def rate(self, what: CounterKind, of: str) -> float | None:
         """Return the recent rate of a worker's or task's counter, by the second; None: not known yet."""
@@ -122,9 +135,14 @@ class History:
             sent = self._rate(CounterOf(CounterKind.SENT, task, counted))
             nothing_yet = sent is None and self.rate(CounterKind.OUT, task) is not None
             return 0.0 if nothing_yet else sent
+        return self._read_rate(task, counted)
+
+    def _read_rate(self, task: str | None = None, topic: str = "") -> float | None:
+        """Return the records a second that a task has committed of a topic from outside; None: of all tasks."""
         samples = list(self._samples)
-        read = [key for key in (samples[-1][1] if samples else ()) if key[:3] == (CounterKind.READ, task, counted)]
-        known = [rate for rate in map(self._rate, read) if rate is not None]
+        read = [key for key in (samples[-1][1] if samples else ()) if key.what is CounterKind.READ]
+        own = [key for key in read if task is None or (key.of, key.topic) == (task, topic)]
+        known = [rate for rate in map(self._rate, own) if rate is not None]
         return sum(known) if known else None
 
     def _rate(self, rated: CounterOf) -> float | None:
@@ -141,12 +159,16 @@ class History:
             gaps = [point.gap() for point in part]
             fresh, slow, index = max(gaps, key=lambda gap: -1.0 if math.isnan(gap[1]) else gap[1] - gap[0])
             known = index >= 0
+            rates = [point.rate for point in part if point.rate is not None]
             shown.append(
                 ChartPoint(
                     at_ms=part[-1].at_ms,
                     gap_s=round(slow - fresh, 2) if known else None,
                     slowest=self._graph.tasks[index].name if known else None,
                     lag=max(point.lag for point in part),
+                    age_s=_worst(gap[1] for gap in gaps),
+                    busy=max((point.busy for point in part if point.busy is not None), default=None),
+                    rate=sum(rates) / len(rates) if rates else None,
                 )
             )
         return shown

@@ -1,7 +1,8 @@
 // The last hours: how far the slowest task is behind the freshest one, and the ages of checkpoints of a stage's tasks.
-import { count, el, seconds, show, svg, table, time } from "./dom.js";
+import { count, el, rate, seconds, show, svg, table, time } from "./dom.js";
 
 const HEIGHT = 240;
+const SMALL = 120;
 const LEFT = 56;
 const BOTTOM = 24;
 const EVERY_MS = 5000;
@@ -11,14 +12,14 @@ function nice(value) {
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value);
 }
 
-function chart(points, key, words, label, room) {
+function chart(points, key, words, label, room, height = HEIGHT) {
   const width = Math.max(300, room - 24);
   const known = points.filter((point) => point[key] !== null);
   if (known.length < 2) return el("p", { class: "soft" }, "There are no points yet: one is kept every 5 s.");
   const [begin, end] = [points[0].at_ms, points[points.length - 1].at_ms];
-  const top = Math.max(2, nice(Math.max(...known.map((point) => point[key]))));
+  const top = Math.max(key === "busy" ? 1 : 2, nice(Math.max(...known.map((point) => point[key]))));
   const x = (ms) => LEFT + ((width - LEFT - 8) * (ms - begin)) / Math.max(1, end - begin);
-  const y = (value) => 8 + (HEIGHT - BOTTOM - 8) * (1 - value / top);
+  const y = (value) => 8 + (height - BOTTOM - 8) * (1 - value / top);
   const path = known.map((point, index) => `${index ? "L" : "M"}${x(point.at_ms).toFixed(1)} ${y(point[key]).toFixed(1)}`).join(" ");
   const grid = [0, 0.5, 1].map((part) => [
     svg("line", { class: "grid", x1: LEFT, x2: width - 8, y1: y(top * part), y2: y(top * part) }),
@@ -27,9 +28,9 @@ function chart(points, key, words, label, room) {
   const parts = width < 600 ? 2 : 4;
   const ticks = Array.from({ length: parts + 1 }, (_, part) => {
     const at = begin + ((end - begin) * part) / parts;
-    return svg("text", { x: x(at), y: HEIGHT - 6, "text-anchor": part === 0 ? "start" : part === parts ? "end" : "middle" }, time(at));
+    return svg("text", { x: x(at), y: height - 6, "text-anchor": part === 0 ? "start" : part === parts ? "end" : "middle" }, time(at));
   });
-  return el("div", { class: "chart" }, svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": label },
+  return el("div", { class: "chart" }, svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
     grid, ticks,
     svg("path", { class: "area", d: `${path} L${x(known[known.length - 1].at_ms).toFixed(1)} ${y(0)} L${x(known[0].at_ms).toFixed(1)} ${y(0)} Z` }),
     svg("path", { class: "line", d: path })));
@@ -61,6 +62,31 @@ function worst(points) {
   const top = points.filter((point) => point.gap_s !== null).sort((a, b) => b.gap_s - a.gap_s).slice(0, 5);
   return table("The largest distances", ["at", "distance", "slowest task", "records waiting"],
     top.map((point) => ({ cells: [time(point.at_ms), seconds(point.gap_s), point.slowest, count(point.lag)] })), { class: "rows" });
+}
+
+const OF_JOB = [
+  ["rate", rate, "Input records committed a second"],
+  ["age_s", seconds, "Age of the oldest checkpoint"],
+  ["lag", count, "Input records waiting"],
+  ["busy", (share) => `${Math.round(share * 100)} %`, "Busy share of the busiest task"],
+];
+const kept = { asked_ms: 0, points: [] };
+
+async function look(redraw) {
+  kept.asked_ms = Date.now();
+  const answer = await fetch("/page/history.json").then((each) => each.json()).catch(() => null);
+  if (!answer) return;
+  kept.points = answer.points;
+  redraw();
+}
+
+// Four small charts of the job as a whole, asked for every few seconds, however often they are drawn.
+export function lastHours(room, redraw) {
+  if (Date.now() - kept.asked_ms >= EVERY_MS) look(redraw);
+  if (kept.points.length < 2) return null;
+  const columns = room < 600 ? 1 : 2;
+  return el("div", { class: "small" }, OF_JOB.map(([key, words, label]) =>
+    el("div", {}, el("p", { class: "soft" }, label), chart(kept.points, key, words, `${label}, over time`, room / columns - 12, SMALL))));
 }
 
 export function history(content, { graph, query, go }) {

@@ -1,5 +1,6 @@
 // The views of what goes on now: overview, tasks, and the checkpoint in progress.
 import { bytes, count, date, el, rate, seconds, show, stageOf, table, time } from "./dom.js";
+import { lastHours } from "./charts.js";
 import { draw } from "./graph.js";
 
 const BOUNDS = {
@@ -87,7 +88,7 @@ function restores(now) {
   return now.tasks.filter((task) => task.restore).map((task) => el("section", { class: "finding warning" }, el("h3", {}, task.name), restore(task)));
 }
 
-export function overview(content, { graph, now }) {
+export function overview(content, { graph, now, redraw }) {
   const running = now.tasks.filter((task) => task.state === "running").length;
   const sources = graph.edges.flatMap((edge, index) => (edge.source.startsWith("topic:") ? [now.rates[index]] : []));
   const lags = now.tasks.filter((task) => task.lag !== null && task.lag !== undefined);
@@ -111,7 +112,7 @@ export function overview(content, { graph, now }) {
       figure(seconds(now.gap_s), `from the freshest task to the slowest${now.gap_s > 1 ? `, ${now.slowest}` : ""}`),
       figure(rate(sources.some((value) => value !== null) ? sum(sources) : null), "input records committed"),
       figure(lags.length ? count(sum(lags.map((task) => task.lag))) : "–", "input records waiting")),
-    machines(now),
+    lastHours(content.clientWidth, redraw), machines(now),
     el("h2", {}, "The graph"),
     el("div", { class: "graph" }, draw(graph, content.clientWidth, look, flow, `The graph of ${graph.job}, with rates`)),
     now.tasks.length > FEW && [el("h2", {}, "Checkpoint ages"), stages(graph, now).map(({ node, tasks: own }) =>
@@ -123,7 +124,7 @@ export function overview(content, { graph, now }) {
 function machines(now) {
   if (!now.machines.length) return null;
   const state = (each) => (each.leaving ? tag("leaving") : each.here ? el("span", { class: "tag good" }, "this machine")
-    : each.reported_s === null ? tag("no report yet") : el("span", { class: `tag ${each.reported_s < LATE ? "good" : "warn"}` }, `told ${seconds(each.reported_s)} ago`));
+    : each.reported_s === null ? tag("no report yet") : el("span", { class: `tag ${each.reported_s < LATE ? "good" : "warn"}` }, `reported ${seconds(each.reported_s)} ago`));
   const rows = now.machines.map((each) => ({
     cells: [each.machine, state(each), count(each.owns), count(each.running), count(each.standbys), rate(each.rate), count(each.lag),
       bytes(each.disk_free_bytes), each.code || "–", each.since_ms ? el("time", { datetime: date(each.since_ms) }, date(each.since_ms)) : "–"],
