@@ -110,7 +110,8 @@ def show(local: LocalJob, feeding: Feeding, screen: Screen) -> None:
         report = feeding.folder.report
         if report.planned:
             screen.bar("read", report.done, report.planned)
-    screen.bar("processed", *local.records_through(feeding.ends()))
+    out = f"{counted(reports.released, 'output')} out already" if reports.released else ""
+    screen.bar("processed", *local.records_through(feeding.ends()), out)
 
 
 def warn(job: Job, screen: Screen) -> None:

@@ -44,7 +44,9 @@ def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:
         screen._said_s -= 60
         screen.bar("read", 100, 1000)
         screen.bar("read", 101, 1000)
-    assert out.getvalue().strip() == "read 100 of 1,000"
+        screen._said_s -= 60
+        screen.bar("read", 102, 1000, "3 outputs out already")
+    assert out.getvalue().splitlines() == ["read 100 of 1,000", "read 102 of 1,000 (3 outputs out already)"]
 
 
 def test_a_sink_in_trouble_is_told_once_and_its_end_too() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from grete.execution.engine.task_inputs import InputHoles
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
-from grete.ports import LogRow
+from grete.ports import ExternalRecord, LogRow
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.testing.broker import Broker
@@ -96,6 +97,26 @@ def test_ends_of_transactions_are_not_counted(kafka_broker: Broker, tmp_path: Pa
     ticks.write(2)
     with open_job() as local:
         until(local, lambda: all_of(local, 6))
+        local.stop()
+
+
+def test_outputs_that_are_out_are_counted_before_their_checkpoint(tmp_path: Path) -> None:
+    """The screen of a deterministic job said "processed 0 of 40" while all its outputs were out."""
+    job = "tests/execution/deterministic/words.py"
+    directory = JobDirectory(tmp_path / "job")
+    with LocalJob(load_job(job), job, directory, Settings(checkpoint_interval_ms=600_000)) as local:
+        until(local, lambda: all(each >= 0 for each in local.checkpoint_ids().values()))  # the first one comes at once
+        with closing(directory.open_log(create=False)) as log:
+            places = [TopicPartition("lines", number % 2) for number in range(40)]
+            log.produce(0, 0, [ExternalRecord(place, None, b"to be or", 1) for place in places])
+            log.poll()
+        until(local, lambda: local.reports.released == 3 * 40)
+        assert local.records_through(local.ends()) == (0, 40)
+        local.supervisor.kill(0)
+        until(
+            local, lambda: local.supervisor.workers[0].starts == 2 and local.supervisor.workers[0].reports.tasks != {}
+        )
+        assert local.reports.released >= 3 * 40
         local.stop()
 
 

@@ -31,24 +31,25 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        columns = (TextColumn("{task.description:<16}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        text, more = TextColumn("{task.description:<16}"), TextColumn("{task.fields[more]}")
+        columns = (text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), more)
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
         self._bars: dict[str, TaskID] = {}
-        self._values: dict[str, tuple[int, int]] = {}
+        self._values: dict[str, str] = {}
         self._dropped: dict[str, tuple[dict[str, int], float]] = {}  # by reason: records of each task, as said when
         self._waits_s: dict[str, float] = {}  # task that waits for others → when that was last said
         self._troubled: set[str] = set()  # tasks whose sink did not answer when last looked at
         self._said_s = time.monotonic()
 
-    def bar(self, name: str, done: int, total: int) -> None:
-        """Show how far something is."""
+    def bar(self, name: str, done: int, total: int, more: str = "") -> None:
+        """Show how far something is; ``more``: what a person should know beside the numbers."""
         if name not in self._bars:
-            self._bars[name] = self._progress.add_task(name, total=total)
-        self._progress.update(self._bars[name], completed=done, total=total)
-        self._values[name] = done, total
+            self._bars[name] = self._progress.add_task(name, total=total, more=more)
+        self._progress.update(self._bars[name], completed=done, total=total, more=more)
+        self._values[name] = f"{name} {done:,} of {total:,}" + (f" ({more})" if more else "")
         if not self.console.is_terminal and time.monotonic() - self._said_s >= PLAIN_S:
             self._said_s = time.monotonic()
-            self.say(", ".join(f"{name} {done:,} of {total:,}" for name, (done, total) in self._values.items()))
+            self.say(", ".join(self._values.values()))
 
     def restores(self, restores: Mapping[str, tuple[int, int]]) -> None:
         """Show a bar for each task that is being restored: how many messages it has read, of how many."""

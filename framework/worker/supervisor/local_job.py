@@ -32,7 +32,7 @@ class TaskReports:
     ``troubles``: why its sink does not take what it should. ``waits``: for which other tasks it waits, if for long.
     ``failures``: the error of what it last dropped as failed. ``restores``: how many messages of its changelog it has
     read, of how many. ``dropped``: by reason and task, the records since the run began; a task that is started again
-    counts from 0, and what its predecessor has said stays.
+    counts from 0, and what its predecessor has said stays. ``released``: outputs of deterministic tasks that are out.
     """
 
     def __init__(self) -> None:
@@ -43,6 +43,8 @@ class TaskReports:
         self.failures: dict[str, str] = {}
         self.restores: dict[str, tuple[int, int]] = {}
         self.dropped: dict[str, dict[str, int]] = {}
+        self.released = 0
+        self._released: dict[tuple[str, Life], int] = {}  # by task and its life
         self._of_lives: dict[tuple[str, Life], Mapping[str, int]] = {}  # task, its life → records by reason
 
     def take(self, workers: Iterable[SupervisedWorker]) -> None:
@@ -60,7 +62,11 @@ class TaskReports:
                 restore = task.restore
                 if task.status is TaskState.STARTING and 0 < restore.done < restore.total:
                     self.restores[name] = restore.done, restore.total
-                self._drop(name, worker.life_of(task), asdict(task.dropped))
+                life = worker.life_of(task)
+                if task.measures.released:
+                    self._released[name, life] = task.measures.released
+                self._drop(name, life, asdict(task.dropped))
+        self.released = sum(self._released.values())
 
     def _drop(self, name: str, life: Life, dropped: Mapping[str, int]) -> None:
         before = self._of_lives.get((name, life), {})
