@@ -1,6 +1,7 @@
 """`grete run` and `grete check-determinism` on a deterministic job, as a user types them."""
 
 import contextlib
+import os
 import sqlite3
 import subprocess
 import sys
@@ -35,7 +36,7 @@ job = Job("counting", [Count], mode="deterministic")
 def grete(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run a command in a folder."""
     command = [sys.executable, "-m", "grete.cli", *arguments]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +19,7 @@ from grete.protocol.partitioner import partition_of
 from grete.testing.broker import Broker
 from tests.cli.test_kafka import Cluster
 from tests.cli.test_run import ROOT, grete
+from tests.support import forking
 from tests.worker.workers import LIMIT_S
 
 JOB = """
@@ -275,7 +275,7 @@ def killed(shop: Shop, when: str) -> None:
     """Kill a redrive at its second transaction, then repeat it: each letter is back once."""
     shop.feed([(f"customer {number}", {"amuont": number}) for number in range(100)])
     before = shop.orders()
-    command = [sys.executable, "-c", KILLED, when, "dlq", "redrive", "shop.py", f"--log={shop.log}"]
+    command = [*forking.TEXT, KILLED, when, "dlq", "redrive", "shop.py", f"--log={shop.log}"]
     done = subprocess.run(
         command,
         cwd=shop.folder,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from grete.cli import command_line
+from tests.support import forking
 
 ROOT = Path(__file__).parents[2]
 
@@ -156,7 +157,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, command: str, package: str) ->
     """Without a package of the extra both commands say what to install, and begin nothing."""
     code = f"import sys; sys.modules[{package!r}] = None; from grete.cli import command_line; command_line()"
     done = subprocess.run(
-        [sys.executable, "-c", code, command, "tasks.word_count", "--directory", "job"],
+        [*forking.TEXT, code, command, "tasks.word_count", "--directory", "job"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

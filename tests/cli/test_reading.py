@@ -6,7 +6,6 @@ import hashlib
 import signal
 import sqlite3
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import reduce
@@ -26,6 +25,7 @@ from grete.protocol.ids import TopicPartition
 from grete.testing.broker import Broker
 from tests.cli.test_kafka import Cluster
 from tests.cli.test_run import ROOT, grete, start
+from tests.support import forking
 from tests.worker.workers import LIMIT_S
 
 JOB = """
@@ -147,7 +147,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     grete("run", "job.py", "--input", "lines=input.txt", cwd=made)
     if request.param == "killed":
         log = made / ".grete/writing/log.db"
-        command = [sys.executable, "-c", KILLED, str(log)]
+        command = [*forking.TEXT, KILLED, str(log)]
         assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
         assert log.with_name("log.db-wal").stat().st_size
     return made

@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from grete.state.read.checkpoints.snapshots import commits, id_of_all, snapshots
 from grete.state.read.local_reader import LocalReader
 from grete.worker.supervisor.local_job import LocalJob
 from tests.state.pair_bulk_writes import counts, feed, run
+from tests.support import forking
 
 CODE = Path("tests/state/pair_job.py").read_text()
 REFUSED = ConfigError
@@ -175,7 +175,7 @@ def test_a_rescale_that_is_killed_is_done_again(tmp_path: Path) -> None:
             f"k.Deadly.left = {left}; o.EmbeddedLog = k.Deadly; command_line()"
         )
         asked = ["rescale", two, "--partitions=3", f"--directory={directory}"]
-        done = subprocess.run([sys.executable, "-c", script, *asked], capture_output=True, text=True, check=False)
+        done = subprocess.run([*forking.TEXT, script, *asked], capture_output=True, text=True, check=False)
         assert done.returncode == -signal.SIGKILL, done.stderr
         if left == 5:  # the topics of the job have grown, and most of its tasks are claimed
             assert run(two, directory) == before

@@ -4,7 +4,6 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +20,7 @@ from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
 from grete.testing.broker import Broker
 from grete.testing.contracts import SourceContract, SourceWorld
+from tests.support import forking
 from tests.worker.workers import LIMIT_S
 
 AT_ONCE = 7  # records of a read
@@ -198,7 +198,7 @@ def killed(tmp_path: Path, job: Job, when: str, log: str = "embedded") -> None:
     root = str(Path(__file__).parents[2])
     arguments = [when, job.name, str(tmp_path / "place"), str(tmp_path / "lines"), log]
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, *arguments],
+        [*forking.TEXT, KILLED, *arguments],
         env={**os.environ, "PYTHONPATH": root},
         capture_output=True,
         text=True,

@@ -4,7 +4,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from contextlib import closing
@@ -19,6 +18,7 @@ from grete.errors import ConfigError, Halted
 from grete.feeds.spool import WAL_BYTES_MAX, Spool, Spooled
 from grete.ports import ExternalRecord
 from grete.protocol.frames import decode_headers, encode_headers
+from tests.support import forking
 
 ROOMY = 64 << 20
 KEYS = (None, b"a", b"b", b"c")
@@ -243,7 +243,7 @@ def test_a_spool_belongs_to_one_process(tmp_path: Path) -> None:
     """Two of them would give two records one number."""
     spool = Spool(tmp_path / "t.db", "t", ROOMY)
     code = "import sys, pathlib, grete.feeds.spool as spool\nspool.Spool(pathlib.Path(sys.argv[1]), 't', 1)"
-    command = [sys.executable, "-c", code, str(tmp_path / "t.db")]
+    command = [*forking.TEXT, code, str(tmp_path / "t.db")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert "another process writes to this topic from here" in done.stderr
     spool.close()

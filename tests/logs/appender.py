@@ -1,4 +1,4 @@
-"""A process that writes to an embedded log, for tests: python appender.py MODE PATH NAME COUNT BATCH.
+"""A process that writes to an embedded log, for tests: python -m tests.logs.appender MODE PATH NAME COUNT BATCH.
 
 stream: after a line on stdin, append NAME:0, NAME:1, … to shared[0], BATCH at a time; print each last offset.
 answer: append one message for each line on stdin.

@@ -19,8 +19,6 @@ from grete.ports import ExternalRecord
 from tests.logs.embedded_log import A0, OUT, SHARED, KiB, MiB, append, values
 from tests.support.stopping import is_free
 
-APPENDER = Path(__file__).with_name("appender.py")
-
 Appender = subprocess.Popen[str]
 
 
@@ -31,7 +29,7 @@ def spawn(path: Path) -> Iterator[Callable[..., Appender]]:
 
         def start(mode: str, name: str = "x", count: int = 1, batch: int = 1) -> Appender:
             process = subprocess.Popen(
-                [sys.executable, str(APPENDER), mode, str(path), name, str(count), str(batch)],
+                [sys.executable, "-m", "tests.logs.appender", mode, str(path), name, str(count), str(batch)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -124,6 +122,7 @@ def test_a_stuck_writer_is_an_error(log: EmbeddedLog, path: Path, monkeypatch: p
     assert [delivery.offset for delivery in log.poll()] == [1]
 
 
+@pytest.mark.usefixtures("started_by_exec")  # its parent waits until it is stopped
 def test_a_process_that_is_stopped_while_it_is_next_holds_up_none(
     log: EmbeddedLog, path: Path, spawn: Callable[..., Appender], monkeypatch: pytest.MonkeyPatch
 ) -> None:

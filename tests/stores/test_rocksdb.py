@@ -8,7 +8,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from grete.stores.rocksdb.memory_use import RocksMemory
 from grete.stores.rocksdb.store import RocksStore
 from grete.stores.store_directory import wipe_directory
 from tests.stores.conftest import NAMES
+from tests.support import forking
 
 ROOT = Path(__file__).parents[2]
 
@@ -130,7 +130,7 @@ for checkpoint in range(1, 100):
 
 def killed_after(path: Path, mode: str, steps: int) -> None:
     """Run the child, let it take that many steps, kill it with SIGKILL while it waits for leave to take the next."""
-    arguments = [sys.executable, "-c", CHILD, str(path), mode]
+    arguments = [*forking.TEXT, CHILD, str(path), mode]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as child:
         assert child.stdin is not None
         assert child.stdout is not None

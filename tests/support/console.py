@@ -94,7 +94,8 @@ def _line(line: str) -> str:
 def _environment(directory: Path, script: str) -> dict[str, str]:
     """Return an environment in which ``grete``, ``python`` and ``pytest`` are those of the tests.
 
-    ``grete`` is forked, with what it starts. Where the script looks for the children of a run, a run is none.
+    ``grete`` and ``pytest`` are forked, with what they start. Where the script looks for the children of a run, a run
+    is none.
     """
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as users have it
     environment = inherited | {
@@ -105,16 +106,19 @@ def _environment(directory: Path, script: str) -> dict[str, str]:
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # others, which we have for our tests, are two thirds of a start
     }
     (directory / PROGRAMS).mkdir()
-    by_exec = f'exec {sys.executable} -m grete.cli "$@"'
-    if (server := forking.server_for(environment, directory)) is None:
-        grete = by_exec
-    else:
-        apart = f'[ "$1" = run ] && {by_exec}\n' if "pgrep" in script else ""
-        grete = f'{apart}exec {sys.executable} -I -S {CLIENT} {server} grete.cli "$@"'
-    python = f'exec {sys.executable} "$@"'
-    tests = f'exec {sys.executable} -m pytest -p no:cacheprovider "$@"'
+    server = forking.server_for(environment, directory)
+    grete, tests = (_start(program, server) for program in ("grete.cli", "pytest -p no:cacheprovider"))
+    if "pgrep" in script:
+        grete = f'[ "$1" = run ] && {_start("grete.cli", None)}\n{grete}'
+    python = f'[ "$1 $2" = "-m pytest" ] && shift 2 && {tests}\nexec {sys.executable} "$@"'
     for name, start in (("grete", grete), ("python", python), ("pytest", tests)):
         path = directory / PROGRAMS / name
         path.write_text(f"#!/bin/sh\n{start}\n", "utf-8")
         path.chmod(0o755)
     return environment
+
+
+def _start(program: str, server: str | None) -> str:
+    """Return the line of a shell that becomes a program; ``server`` forks it, if there is one."""
+    start = f"-m {program}" if server is None else f"-I -S {CLIENT} {server} {program}"
+    return f'exec {sys.executable} {start} "$@"'

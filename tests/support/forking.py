@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = (
     "grete.cli",
     "grete.worker.life.process_main",
+    "pytest",
     "tasks.demo",
     "tests.calls.killed_calls",
     "tests.cli.killed_applies",
@@ -40,11 +41,17 @@ PROGRAMS = (
     "tests.execution.killed_slices",
     "tests.execution.killed_snapshots",
     "tests.feeds.killed_feeds",
+    "tests.logs.appender",
     "tests.sinks.killed_worker",
+    "tests.sinks.ledger_service",
     "tests.state.killed_bulk_writes",
     "tests.state.pinning_host",
+    "tests.stores.changing_store",
+    "tests.support.forked_text",
     "tests.verification.chaos.zygote",
+    "tests.worker.asking_process",
 )
+TEXT = [sys.executable, "-m", "tests.support.forked_text"]  # instead of [sys.executable, "-c"]
 SEEDS = ("0", "random")  # values of PYTHONHASHSEED
 MESSAGE_BYTES_MAX, FILES_MAX = 1 << 17, 64
 SERVE = """

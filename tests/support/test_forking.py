@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import forking
 from tests.support.console import CLIENT
+from tests.support.waiting import until
 
 JOB = """
 import atexit, json, os, sys, threading
@@ -83,8 +84,7 @@ def told(folder: Path, pipe: tuple[int, int], **variables: str) -> dict[str, Any
 
 def until_gone(pid: int) -> None:
     """Wait until no process has the id."""
-    while Path(f"/proc/{pid}").exists():
-        pass
+    until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @pytest.mark.parametrize("variables", [{"PYTHONHASHSEED": "0"} | own for own in ({}, {"SESSION": ""}, {"GROUP": ""})])
@@ -119,6 +119,19 @@ def test_it_ignores_what_its_starter_ignores_now(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_a_text_is_run_as_an_interpreter_runs_it() -> None:
+    """Its arguments, its name, its exit code; only the parent differs, who has imported what the text imports."""
+    text = "import os, sys; print(sys.argv, __name__); print(os.getppid()); sys.exit(3)"
+    starts = forking.TEXT, [sys.executable, "-c"]
+    forked, by_exec = (
+        subprocess.run([*start, text, "a", "b"], cwd=forking.ROOT, capture_output=True, text=True, check=False)
+        for start in starts
+    )
+    (said, parent), (expected, own) = forked.stdout.splitlines(), by_exec.stdout.splitlines()
+    assert (forked.returncode, said) == (by_exec.returncode, expected) == (3, "['-c', 'a', 'b'] __main__")
+    assert parent != own == str(os.getpid())
 
 
 def test_it_is_killed_for_real(folder: Path, pipe: tuple[int, int]) -> None:
