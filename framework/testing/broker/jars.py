@@ -22,6 +22,9 @@ _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # a file of classes that do
 # One compiler and one collector: a broker starts with 3 s of computing instead of 5, and its tests take a third less
 # of it. What Java's second compiler makes pays only under long load.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# Settings of such a broker. By default 128 MB are taken and written to clean logs, which are short, and the controller
+# writes a record each half second in which nothing happens.
+SMALL = {"log.cleaner.dedupe.buffer.size": "4194304", "metadata.max.idle.interval.ms": "0"}
 START_TRIES = 3  # another process may take a free port before the broker has it
 _CLUSTER = "Z3JldGUtdGVzdC1icm9rZQ"  # any 16 bytes
 _POM = """<project><modelVersion>4.0.0</modelVersion><groupId>grete</groupId>
@@ -57,7 +60,7 @@ def jar_broker(
         config = directory / "server.properties"
         config.touch(0o600)  # a changed one may hold passwords
         data = directory / ("data" if keep else f"data{attempt}")
-        config.write_text(_lines(changed(_own_settings(data, port))))
+        config.write_text(_lines(changed(_own_settings(data, port) | ({} if loaded else SMALL))))
         if not (data / "meta.properties").exists():
             tool = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(config)]
             call(_WHAT, [java, *SHORT_LIVED, *with_classes(classes), *common, *tool], 60, "formatting its storage")

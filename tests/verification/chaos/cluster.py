@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from grete.spark.java import find_java
-from grete.testing.broker.jars import SHORT_LIVED, classes_file, find_jars, with_classes
+from grete.testing.broker.jars import SHORT_LIVED, SMALL, classes_file, find_jars, with_classes
 from grete.testing.broker.settings import KAFKA, answers, free_port, settings
 
 CLUSTER = "Z3JldGUtY2hhb3MtYnJva2Vycw"  # any 16 bytes
@@ -141,7 +141,7 @@ class Cluster:
                 "transaction.state.log.replication.factor": replicas,
                 "transaction.state.log.min.isr": least,
             } | NOTICED_SOON
-        return settings() | own
+        return settings() | SMALL | own
 
 
 def format_storage(directory: Path, node: int, jars: Path) -> None:
