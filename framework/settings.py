@@ -150,6 +150,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     Progress is input that was read and committed; a checkpoint of nothing is none. An exit because the log did not
     answer is not counted.
     """
+    http_hosts: str = ""
+    """Further host names, separated by commas, under which `--http` answers: those of a proxy or a service."""
+    http_token_file: str = ""
+    """A file with a token: what `--http` serves, but for ``/livez``, then needs ``Authorization: Bearer TOKEN``."""
     member_heartbeat_interval_ms: int = 500
     """Several machines: the interval of a member's heartbeats in JOB.members, which also name its partitions."""
     member_timeout_ms: int = 2_000
@@ -247,6 +251,8 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
         "restart_backoff_ms",
         "restart_backoff_ms_max",
         "restarts_max",
+        "http_hosts",
+        "http_token_file",
     ),
     "members": ("member_heartbeat_interval_ms", "member_timeout_ms", "machine", "standby_replicas"),
 }

@@ -18,11 +18,12 @@ from starlette.types import ASGIApp
 
 from grete.errors import ConfigError
 from grete.file_lock import keep_from_children
+from grete.monitor.access import OPEN, Access, HostGuard
 from grete.monitor.bounded_connection import ACCEPTED_MAX, BoundedConnection
 from grete.monitor.health import Pulse, not_ready
 from grete.monitor.job_view import JobView, ServingEnd
 from grete.monitor.metrics import JobMetrics
-from grete.monitor.page.page import HostGuard, Page
+from grete.monitor.page.page import Page
 from grete.monitor.page.problems import Problems
 
 _JSON = "application/json"
@@ -32,8 +33,8 @@ _STARTS_S_MAX = 10.0  # of a thread that binds nothing: milliseconds on an idle 
 class ServedApp(Protocol):
     """The application behind the server."""
 
-    def app(self, host: str) -> ASGIApp:
-        """Return the answers as an ASGI application; ``host``: the address that it is served at."""
+    def app(self) -> ASGIApp:
+        """Return the answers as an ASGI application."""
         ...
 
 
@@ -59,8 +60,8 @@ class Monitor:
         if self._view is not None and self._whole is not None and self._view.ended is None:
             self.show(replace(self._view, ended=ended), replace(self._whole, ended=ended))
 
-    def app(self, host: str) -> ASGIApp:
-        """Return the answers as an ASGI application; ``host``: the address that it is served at."""
+    def app(self) -> ASGIApp:
+        """Return the answers as an ASGI application."""
         routes = {
             "/metrics": self._metrics_page,
             "/livez": self._live,
@@ -68,7 +69,7 @@ class Monitor:
             "/status.json": self._status,
         }
         answers = [Route(path, answer, methods=["GET"]) for path, answer in routes.items()]
-        return HostGuard(Starlette(routes=[*answers, *([] if self.page is None else self.page.routes())]), host=host)
+        return Starlette(routes=[*answers, *([] if self.page is None else self.page.routes())])
 
     def _metrics_page(self, request: Request) -> Response:
         text, content_type = self._metrics.page(request.headers.get("accept", ""))
@@ -104,8 +105,11 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def serving(monitor: ServedApp, address: str) -> Iterator[str]:
-    """Serve within the block; yield the URL. Port 0: one that is free. Raises ConfigError if it cannot be had."""
+def serving(monitor: ServedApp, address: str, access: Access = OPEN) -> Iterator[str]:
+    """Serve within the block, to who has ``access``; yield the URL. Port 0: one that is free.
+
+    Raises ConfigError if the address cannot be had.
+    """
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -117,7 +121,7 @@ def serving(monitor: ServedApp, address: str) -> Iterator[str]:
             raise ConfigError(f"--http {address}: {error.strerror or error}: choose another address") from error
         server = uvicorn.Server(
             uvicorn.Config(
-                monitor.app(host),
+                HostGuard(monitor.app(), host, access),
                 log_config=None,
                 log_level="warning",
                 access_log=False,

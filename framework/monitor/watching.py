@@ -10,6 +10,7 @@ from grete.errors import ConfigError, ExitCode, FrameworkError, Halted
 from grete.job.directory import JobDirectory
 from grete.logs.address import open_reader
 from grete.logs.patience import Patience
+from grete.monitor.access import access_of
 from grete.monitor.health import LIVE_SHARE
 from grete.monitor.hiding import ELSEWHERE, without_values
 from grete.monitor.input_ends import InputEnds
@@ -107,7 +108,7 @@ def watching(
         page = Page(graph_of(job, settings, tasks, hide_values=hide_values), browse)
         opened.callback(page.close)
         monitor = Monitor(LIVE_SHARE * settings.liveness_timeout_ms / 1_000, page)
-        url = opened.enter_context(serving(monitor, address))
+        url = opened.enter_context(serving(monitor, address, access_of(settings)))
         ends = opened.enter_context(InputEnds(job, open_log))
         views = JobViews(job, settings, job_directory.directory)
         watch = JobWatch(monitor, views, ends, url, hide_values=hide_values)

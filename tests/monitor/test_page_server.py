@@ -12,14 +12,16 @@ from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from grete.core.supervision.process_end import WorkerEnd
-from grete.errors import TransientError
+from grete.errors import ConfigError, TransientError
 from grete.logs.embedded.reader import EmbeddedReader
+from grete.monitor.access import Access, HostGuard, access_of
 from grete.monitor.hiding import without_values
 from grete.monitor.job_view import Incident, ServingEnd
 from grete.monitor.page.browse import HIDDEN, ROWS_MAX, BoundedReader
 from grete.monitor.page.page import CLIENTS_MAX, FILES
 from grete.monitor.server import serving
 from grete.protocol.ids import TopicPartition
+from grete.settings import Settings
 from tests.monitor.conftest import SECRET, asked, monitor_of
 from tests.monitor.test_server import get
 from tests.monitor.views import view
@@ -207,11 +209,47 @@ def test_what_is_served_to_other_machines_is_refused_under_a_foreign_name(
     directory: Path, name: str, code: int
 ) -> None:
     """Status and metrics quote records: a page of any site could read them. Whether it lives, any name may ask."""
-    app = TestClient(monitor_of(directory).app("0.0.0.0"))
+    app = TestClient(HostGuard(monitor_of(directory).app(), "0.0.0.0", Access()))
     for path in ("/status.json", "/readyz", "/metrics", "/"):
         found = app.get(path, headers={"host": name}).status_code
         assert found == code or (path, code, found) == ("/readyz", 200, 503), path
     assert app.get("/livez", headers={"host": name}).status_code == 200
+
+
+def test_a_name_of_a_proxy_is_answered(directory: Path) -> None:
+    """The setting has it; a part of it is another name."""
+    access = access_of(Settings(http_hosts="jobs.example, Grete.Internal."))
+    app = TestClient(HostGuard(monitor_of(directory).app(), "0.0.0.0", access))
+    for name, code in {"jobs.example:443": 200, "grete.internal": 200, "example": 421, "x.jobs.example": 421}.items():
+        assert app.get("/metrics", headers={"host": name}).status_code == code
+
+
+def test_who_has_no_token_is_told_nothing(directory: Path, tmp_path: Path) -> None:
+    """But whether the process lives: a probe has no token. The token is compared as a whole."""
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef\n")
+    app = TestClient(
+        HostGuard(monitor_of(directory).app(), "127.0.0.1", access_of(Settings(http_token_file=str(file))))
+    )
+    right = {"host": "localhost", "authorization": "Bearer 0123456789abcdef"}
+    for path in ("/", "/status.json", "/metrics", "/page/live.json", "/page/main.js"):
+        for wrong in ({}, {"authorization": "Bearer 0123456789abcde"}, {"authorization": "Basic 0123456789abcdef"}):
+            refused = app.get(path, headers={"host": "localhost", **wrong})
+            assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+            assert "Authorization: Bearer TOKEN" in refused.text
+        assert app.get(path, headers=right).status_code == 200, path
+    assert app.get("/livez", headers={"host": "localhost"}).status_code == 200
+
+
+@pytest.mark.parametrize("content", [None, "", "short", "two words of enough bytes", "0123456789abcdéf"])
+def test_a_token_that_protects_nothing_is_refused(tmp_path: Path, content: str | None) -> None:
+    """The error names the file and what to write into it, and not what it has."""
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError, match=r"http_token_file = .*/token: ") as refused:
+        access_of(Settings(http_token_file=str(file)))
+    assert not content or content not in str(refused.value)
 
 
 def test_a_read_has_a_bound(directory: Path) -> None:

@@ -55,9 +55,11 @@ def follow_job(named: NamedJob, *, share: float, http: str | None, as_json: bool
         followed = opened.enter_context(FollowedAudit(job, log, settings, place, share))
         counts = AuditCounts(job.name, Counter({stage.name: 0 for stage in job.live}))
         if http is not None:
+            from grete.monitor.access import access_of
             from grete.monitor.server import serving
 
-            screen.say(f"metrics: {opened.enter_context(serving(AuditMonitor(counts), http))}/metrics")
+            url = opened.enter_context(serving(AuditMonitor(counts), http, access_of(settings)))
+            screen.say(f"metrics: {url}/metrics")
         told = AuditTold(job, screen, counts, as_json=as_json)
         away = ""
         while not stop.asked:

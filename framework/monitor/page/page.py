@@ -1,13 +1,6 @@
-"""The page: files of this package, what is live as server-sent events, and what is stored. It only reads.
-
-A browser may be made to ask any address by any site. So what is asked under a foreign name is refused (a foreign name
-may resolve to this machine), nothing but GET is answered, and no other site may read, frame or script what is served.
-"""
+"""The page: files of this package, what is live as server-sent events, and what is stored. It only reads."""
 
 import asyncio
-import ipaddress
-import platform
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
@@ -17,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from grete.errors import FrameworkError
 from grete.monitor.job_view import JobView
@@ -37,16 +30,6 @@ FILES = {  # path → file, type: nothing else is read from the disk
     "/page/page.css": ("page.css", CSS),
     "/page/icon.svg": ("icon.svg", SVG),
     **{f"/page/{name}.js": (f"{name}.js", JS) for name in ("main", "dom", "overview", "graph", "charts", "browse")},
-}
-_HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "cache-control": "no-store",
 }
 
 
@@ -161,61 +144,6 @@ class _Events(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._leave()
-
-
-class HostGuard:
-    """Answers only what is asked under a name of this machine, and tells browsers to keep other sites out.
-
-    ``/livez`` says nothing of a job, and who asks for it may know the machine by any name, unless only this one is
-    served.
-    """
-
-    def __init__(self, app: ASGIApp, *, host: str) -> None:
-        """``host``: the address that is served."""
-        self._app = app
-        self._strict = _loopback(host)
-        node = platform.node().lower()
-        self._names = {"localhost", host.lower(), node, node.partition(".")[0], socket.getfqdn().lower(), _DOCKER}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        open_to_all = scope["path"] == "/livez" and not self._strict
-        if not open_to_all and not self._known(dict(scope["headers"]).get(b"host", b"").decode("latin-1")):
-            text = (
-                "this host name is not this machine's: ask by its address or by its host name, or serve it under this "
-                "name: --http NAME:PORT\n"
-            )
-            return await Response(text, 421, headers=_HEADERS, media_type="text/plain")(scope, receive, send)
-
-        async def with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_RAW]
-            await send(message)
-
-        return await self._app(scope, receive, with_headers)
-
-    def _known(self, host: str) -> bool:
-        """Tell whether a Host header names this machine: by a number, which no foreign name server can give out."""
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-        return name.lower().rstrip(".") in self._names or _address(name) is not None
-
-
-_DOCKER = "host.docker.internal"  # this machine, as a container knows it: no one can own a name below .internal
-_RAW = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-
-
-def _address(name: str) -> Any:
-    try:
-        return ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return None
-
-
-def _loopback(host: str) -> bool:
-    address = _address(host)
-    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def _json(value: object, status: int = 200) -> Response:

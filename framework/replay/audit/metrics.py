@@ -17,7 +17,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from grete.monitor.metric import Metric
-from grete.monitor.page.page import HostGuard
 
 
 @dataclass
@@ -85,9 +84,9 @@ class AuditMonitor(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
-    def app(self, host: str) -> ASGIApp:
-        """Return the answers as an ASGI application; ``host``: the address that it is served at."""
-        return HostGuard(Starlette(routes=[Route("/metrics", self._page, methods=["GET"])]), host=host)
+    def app(self) -> ASGIApp:
+        """Return the answers as an ASGI application."""
+        return Starlette(routes=[Route("/metrics", self._page, methods=["GET"])])
 
     def describe(self) -> list[Family]:
         """Return nothing: a registry would collect once to learn the names."""
