@@ -31,6 +31,7 @@ from tests.support.forking import (
     Request,
     Served,
     enter,
+    forget,
     served_by_seed,
 )
 
@@ -143,10 +144,7 @@ class _Server:
                         connection.send(b"%d" % (found.si_status << 8 if exited else found.si_status))
 
     def _end(self) -> None:
-        path = Path(self._listener.getsockname())
-        with contextlib.suppress(OSError):  # the folder is left to the other server
-            path.unlink()
-            path.parent.rmdir()
+        forget(self._listener)
         for pid in self._forked:  # not reaped: no other process has their ids
             os.kill(pid, signal.SIGKILL)
         os._exit(0)

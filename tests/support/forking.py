@@ -57,9 +57,13 @@ MESSAGE_BYTES_MAX, FILES_MAX = 1 << 17, 64
 SERVE = """
 import json, select, sys
 given = json.loads(sys.argv[1])
-select.select(given[:2], [], [])  # imports are for who asks
-from tests.support import fork_server
-fork_server.serve(*given)
+if given[0] in select.select(given[:2], [], [])[0]:  # imports are for who asks
+    from tests.support import fork_server
+    fork_server.serve(*given)
+else:
+    import socket
+    from tests.support import forking
+    forking.forget(socket.socket(fileno=given[0]))
 """
 
 _USUAL = (None, None, True, False, None, None, None, -1)  # what no program of ours is started with
@@ -134,6 +138,14 @@ def _start_servers(environment: dict[str, str], home: int, running: contextlib.E
         listener.close()
     os.close(alive_read)
     running.callback(os.close, alive_write)
+
+
+def forget(listener: socket.socket) -> None:
+    """Delete the path at which a server listens, and the folder with the last of them."""
+    path = Path(listener.getsockname())
+    with contextlib.suppress(OSError):  # the folder is left to the other server
+        path.unlink()
+        path.parent.rmdir()
 
 
 @contextlib.contextmanager

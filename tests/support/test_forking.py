@@ -169,6 +169,21 @@ with forking.installed():
     until_gone(json.loads(done.stdout)["pid"])
 
 
+def test_a_server_that_is_not_asked_imports_nothing(tmp_path: Path) -> None:
+    """One of the two forks, and both delete what they listened at."""
+    script = """
+import subprocess, sys
+from tests.support import forking
+with forking.installed():
+    subprocess.run([sys.executable, "-m", "grete.cli", "--version"], check=True)
+"""
+    variables = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1", "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=forking.ROOT, env=variables, capture_output=True, text=True, check=True)
+    assert done.stderr.count("| tests.support.fork_server\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, None])
 def test_a_shell_starts_it_by_a_program_that_stands_for_it(
     folder: Path, pipe: tuple[int, int], how: signal.Signals | None
