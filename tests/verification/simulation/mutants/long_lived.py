@@ -13,9 +13,11 @@ LONG_LIVED = {
     "decision_digest_ignored",
     "end_told_once",
     "ends_forgotten_by_a_rollback",
+    "ends_overlooked",
     "idle_sources_observe_nothing",
     "idle_sources_wait_where_no_task_observes",
     "last_record_ends_its_time",
+    "one_row_of_joint_progress",
     "record_behind_the_end_overlooked",
 }
 
