@@ -213,9 +213,9 @@ class HaltCode(Enum):
     )
     BACKFILL_INCOMPLETE = (
         "GRETE-H023",
-        "a stage of a backfill is incomplete",
-        "Spark returned more or fewer results than there are tasks in a stage.",
-        "The job: nothing of the backfill counts.",
+        "a stage of a backfill or an audit is incomplete",
+        "Spark gave other results than a stage has tasks, or tasks took other records than SQL finds in the files.",
+        "The job: nothing of the backfill counts, and an audit only reads.",
         "Run it again. If that does not help, Spark's log says which executor failed.",
     )
     METADATA_DAMAGED = (

@@ -61,6 +61,7 @@ GROUPS: dict[str, list[str]] = {
     "How does a job run over its history?": [
         "framework/batch",
         "framework/spark/backfill",
+        "framework/spark/backfill/account",
         "framework/spark/backfill/run",
     ],
     "How does Spark read and write state?": ["framework/spark", "framework/spark/format"],

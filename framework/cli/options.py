@@ -160,9 +160,30 @@ AcceptOption = Annotated[
     list[str] | None,
     typer.Option(
         "--accept",
-        metavar="overlap|holes|times|fewer",
+        metavar="overlap|holes|times|keys|fewer",
         help="Accept this in the history: files and the log overlap; offsets are in no file; timestamps look wrong; "
+        "keys of the log are in the files by other bytes, or in another partition; "
         "the history has fewer records than that of the backfill before.",
+    ),
+]
+
+
+def _file_of_folder(text: str) -> Path:
+    """Return the path of a file that is to be written. Raises BadParameter: there is no such folder."""
+    path = path_named(text)
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"{path.parent} is no folder: make it first")
+    return path
+
+
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics",
+        parser=_file_of_folder,
+        metavar="FILE",
+        help="At the end, write what was taken as metrics of Prometheus to this file, NAME.prom in the folder of a "
+        "node exporter's textfile collector.",
     ),
 ]
 
@@ -208,6 +229,7 @@ class HistoryOptions(NamedTuple):
     cluster: Cluster = LOCAL
     work: Work = None
     as_json: AsJson = False
+    metrics: MetricsFile = None
 
 
 class PageOptions(NamedTuple):

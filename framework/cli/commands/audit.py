@@ -76,7 +76,7 @@ def audit(
         if history._replace(as_json=False) != HistoryOptions() or make_calls:
             raise ConfigError(
                 "--follow goes on from the newest checkpoint, without Spark: leave --from, --map, --max-refused, "
-                "--accept, --make-calls, --spark and --work out"
+                "--accept, --make-calls, --spark, --work and --metrics out"
             )
         same = follow_job(named, share=share, http=http, as_json=history.as_json)
     else:
@@ -90,6 +90,7 @@ def _compare(named: NamedJob, history: HistoryOptions, *, makes_calls: bool) -> 
     """Audit a job; return whether nothing differs. Raises ConfigError, TaskError."""
     require_extra()
     from grete.cli.spark_work import wanted_of
+    from grete.spark.backfill.account.account_metrics import write_metrics
     from grete.spark.backfill.audit import audit as audit_job
     from grete.spark.session import local_session
 
@@ -113,6 +114,9 @@ def _compare(named: NamedJob, history: HistoryOptions, *, makes_calls: bool) -> 
         print_json(each)
     for difference in result.differences if history.as_json else ():
         print_json(plain_difference(job, difference))
+    if history.metrics is not None:
+        keys = sum(report.keys for report in result.reports)
+        write_metrics(history.metrics, job.name, result.account, keys, result.wrong)
     return tell_audit(screen, job, result, aligned=aligned)
 
 
@@ -120,7 +124,7 @@ def tell_audit(screen: Screen, job: Job, result: "Audited", *, aligned: bool) ->
     """Print what an audit has found; return whether nothing differs."""
     keys = sum(report.keys for report in result.reports)
     records = sum(report.records for report in result.reports)
-    from grete.spark.backfill.shown_account import tables
+    from grete.spark.backfill.account.shown_account import tables
 
     for table in tables(result.account):
         print_table(screen.console, table)

@@ -83,6 +83,7 @@ def _settle(found: JobTarget, *, counts: bool) -> None:
 
 def _fill(found: JobTarget, wanted: "BackfillSpec", until: str | None, history: HistoryOptions) -> None:
     """Backfill a job. Raises ConfigError, TaskError, Fenced, Halted."""
+    from grete.spark.backfill.account.account_metrics import write_metrics
     from grete.spark.backfill.backfill import backfill as backfill_job
     from grete.spark.backfill.ranges import parse_until
     from grete.spark.session import local_session
@@ -97,6 +98,9 @@ def _fill(found: JobTarget, wanted: "BackfillSpec", until: str | None, history: 
         _tell(screen, found, done, time.monotonic() - begun_s, outputs=wanted.outputs)
     for each in (*done.account.files, *done.account.inputs) if history.as_json else ():
         print_json(each)
+    if history.metrics is not None:
+        keys = sum(report.keys for report in done.reports)
+        write_metrics(history.metrics, found.job.name, done.account, keys, None)
 
 
 def _settled(bulk_write_id: str, counts: bool) -> str:
@@ -104,7 +108,7 @@ def _settled(bulk_write_id: str, counts: bool) -> str:
 
 
 def _tell(screen: Screen, found: JobTarget, done: "BackfillResult", seconds: float, *, outputs: bool) -> None:
-    from grete.spark.backfill.shown_account import tables
+    from grete.spark.backfill.account.shown_account import tables
 
     job = found.job
     first = sum(report.records + report.refused for report in done.reports)

@@ -10,10 +10,12 @@ from grete.batch.check import check_calls, left_out
 from grete.errors import ConfigError
 from grete.ports import JobLogReader, LogReader
 from grete.protocol.ids import split_producer_id
+from grete.spark.backfill.account.reconciled import HistoryAccount
+from grete.spark.backfill.account.recount import Recount
+from grete.spark.backfill.account.seams import seams_of, sought
 from grete.spark.backfill.backfill import BackfillSpec, PlanMaker, accounted, check_starts, histories_of
 from grete.spark.backfill.plans import BackfilledTask, TaskInput
 from grete.spark.backfill.ranges import check_placed, cover
-from grete.spark.backfill.reconciled import HistoryAccount
 from grete.spark.backfill.run.stages import Stages
 from grete.spark.backfill.schema import STATE
 from grete.spark.spark_progress import ProgressSink, SparkProgress
@@ -69,9 +71,9 @@ def audit(
 ) -> Audited:
     """Recompute and compare, at the newest checkpoint that every task has committed; the job may run meanwhile.
 
-    A stage whose state depends on what no log holds is left out. ``makes_calls`` whose results are not recorded. Raises
-    ConfigError: there is no such checkpoint, or its inputs are not there any more, or calls, or no stage is left;
-    TaskError.
+    SQL counts the files again. A stage whose state depends on what no log holds is left out. ``makes_calls`` whose
+    results are not recorded. Raises ConfigError: there is no such checkpoint, or its inputs are not there any more, or
+    calls, or no stage is left; TaskError; Halted: the files were misread.
     """
     job = wanted.job
     histories = histories_of(spark, wanted)
@@ -93,7 +95,8 @@ def audit(
     check_placed(log, job, covered, ends)
     work = f"{wanted.work}/audit-{uuid.uuid4().hex}"
     files = {topic: history.until(covered.resume, topic) for topic, history in histories.items()}
-    plans = PlanMaker(wanted, files, covered, output_counts(job, log), settled)
+    seams = seams_of(log, job, covered, ends)
+    plans = PlanMaker(wanted, files, covered, output_counts(job, log), settled, sought(seams))
     try:
         stages = Stages(spark, job, plans.histories(), work)
         with SparkProgress(spark, telling):
@@ -108,7 +111,8 @@ def audit(
                 lambda name: telling.say(f"stage {name} …"),
                 left_out=reasons,
             )
-            account = accounted(log, wanted, reports, histories, covered, settled)
+            account = accounted(log, wanted, reports, histories, covered, settled, seams)
+            Recount(spark, wanted.sources, wanted.columns, histories, covered, settled).check(compared, reports)
             differing = stages.rows(STATE, compared)
             shown = list(_shown(job, differing))
             wrong = len(shown) if len(shown) < SHOWN_MAX else differing.count()

@@ -22,7 +22,9 @@ from grete.protocol.changelog_position import ChangelogPosition
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.spark.backfill.file_rows import by_partition
+from grete.spark.backfill.account.file_rows import by_partition
+from grete.spark.backfill.account.reconciled import HistoryAccount, reconciled
+from grete.spark.backfill.account.seams import Seams, seams_of, sought
 from grete.spark.backfill.history import TopicHistory, read_history
 from grete.spark.backfill.history_checks import (
     Accepted,
@@ -36,7 +38,6 @@ from grete.spark.backfill.history_checks import (
 )
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.ranges import BackfillEnd, Ends, InputRanges, check_placed, cover
-from grete.spark.backfill.reconciled import HistoryAccount, reconciled
 from grete.spark.backfill.results import leave_files
 from grete.spark.backfill.run.stages import Stages, has_one_channel
 from grete.spark.backfill.schema import OUTPUT
@@ -101,7 +102,8 @@ def backfill(
         telling.say(remark)
     work = f"{wanted.work}/{bulk_write.bulk_write_id}"
     files = {topic: history.until(covered.resume, topic) for topic, history in histories.items()}
-    plans = PlanMaker(wanted, files, covered, output_counts(wanted.job, log), settled)
+    seams = seams_of(log, wanted.job, covered, ends)
+    plans = PlanMaker(wanted, files, covered, output_counts(wanted.job, log), settled, sought(seams))
     try:
         stages = Stages(spark, wanted.job, plans.histories(), work)
         with SparkProgress(spark, telling):
@@ -109,7 +111,7 @@ def backfill(
                 lambda stage: plans.of(stage, bulk_write.checkpoint_id, bulk_write=bulk_write),
                 lambda name: telling.say(f"stage {name} …"),
             )
-        account = accounted(log, wanted, reports, histories, covered, settled)
+        account = accounted(log, wanted, reports, histories, covered, settled, seams)
         kept, now = (
             JobDirectory(wanted.where.directory).history(),
             covered_by(wanted.job, taken_of(reports), covered, ends),
@@ -134,10 +136,13 @@ def accounted(
     histories: Mapping[str, TopicHistory],
     covered: InputRanges,
     settled: SettledStarts,
+    seams: Seams,
 ) -> HistoryAccount:
     """Check what the tasks have taken, and return the account. Raises ConfigError, Halted."""
-    check_reports(log, wanted.job, reports, covered.begins, wanted.accepted)
-    return reconciled(by_partition(taken_of(reports)), histories, covered, {topic for _, topic in settled.times_ms})
+    ends = {topic: history.ends for topic, history in histories.items()}
+    check_reports(log, wanted.job, reports, ends, seams, wanted.accepted)
+    taken = by_partition(taken_of(reports))
+    return reconciled(taken, histories, covered, {topic for _, topic in settled.times_ms}, seams)
 
 
 def _last_commits(log: JobLog, job: Job) -> list[tuple[TaskWiring, Commit | None]]:
@@ -198,6 +203,7 @@ class PlanMaker(NamedTuple):
     covered: InputRanges
     outside: dict[str, int]
     settled: SettledStarts
+    sought: Mapping[str, frozenset[bytes]]
 
     def of(
         self,
@@ -233,6 +239,7 @@ class PlanMaker(NamedTuple):
             from_rows=has_one_channel(wanted.job, stage),
             is_recorded=is_recorded,
             makes_calls=makes_calls,
+            sought=self.sought,
             definition=encode_definition(define(wanted.job, self.outside)),
             built=""
             if bulk_write is None or "://" in wanted.work

@@ -14,15 +14,15 @@ from urllib.parse import unquote
 
 from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.account.file_rows import FileRange
 from grete.spark.backfill.blocks import DDL, ORDER, TimesOf, cutter
-from grete.spark.backfill.file_rows import FileRange
 from grete.spark.backfill.sources import COLUMNS, FILES, WHOLE, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _ZONE = "spark.sql.session.timeZone"
-_CORRUPT = "_corrupt_record"  # where Spark puts a line that is not JSON
+CORRUPT = "_corrupt_record"  # where Spark puts a line that is not JSON
 _PARQUET = ".parquet"
 _JSON = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 _PATTERN = re.compile(r"[*?{\[]")  # of several files or folders, as Hadoop has them
@@ -32,7 +32,7 @@ _TABLE_MARKS = {"_delta_log": "Delta", ".hoodie": "Hudi", "metadata/*.metadata.j
 _OF_PATTERNS = frozenset("{},[]\\")  # what would mean something else in a pattern of several folders
 TOPICS_MAX = 3  # that a message names
 _BYTES, _TEXT = {"binary"}, {"string"}
-_NESTED = ("struct", "map", "array")
+NESTED = ("struct", "map", "array")
 
 
 class TopicHistory(NamedTuple):
@@ -45,6 +45,7 @@ class TopicHistory(NamedTuple):
     rows: "DataFrame"
     ends: dict[int, int] | None
     files: Mapping[int, Sequence[FileRange]] = {}
+    partitions: int = 0  # of the topic
 
     def by_partition(self, partitions: int, times_of: TimesOf | None = None) -> "DataFrame":
         """Return a Spark partition for each of the job's: rows in the order of offsets, or blocks (``blocks.rows_of``).
@@ -89,8 +90,8 @@ def read_history(
 
     name = source if isinstance(source, str) else f"of {topic}, a data frame,"
     try:
-        with _in_utc(spark):
-            found = _with_place(_opened(spark, source, columns) if isinstance(source, str) else source)
+        with in_utc(spark):
+            found = with_place(_opened(spark, source, columns) if isinstance(source, str) else source)
             found = renamed(found, name, columns)
             if isinstance(source, str) and (given := source_of(source)).kind in FILES:
                 _check_topics(topic, name, _topics_under(found, given.place))
@@ -106,8 +107,7 @@ def _opened(spark: "SparkSession", text: str, columns: Mapping[str, str]) -> "Da
     if kind not in FILES:
         return source.open(spark)
     _check_plain(spark, path)
-    plain = not kind and not path.rstrip("/").endswith((*_JSON, _PARQUET))
-    if kind == "json" or (not kind and path.rstrip("/").endswith(_JSON)) or (plain and _holds_json(spark, path)):
+    if is_json(spark, kind, path):
         if WHOLE in columns.values():
             raise ConfigError(f"history {path}: JSON lines have no types: name the field of the value, not {WHOLE}")
         return _read_json(spark, path, {columns.get(each, each) for each in ("key", "value")})
@@ -128,9 +128,9 @@ def _history(found: "DataFrame", path: str, topic: str, partitions: int) -> Topi
     milliseconds = timestamp.cast("bigint") if types["timestamp"] in ("bigint", "int") else f.unix_millis(timestamp)
     reason = f.when(milliseconds.isNull(), f.lit("the row has no timestamp"))
     raw = value
-    if _CORRUPT in types:
-        reason = f.when(f.col(_CORRUPT).isNotNull(), f.lit("the line is not JSON")).otherwise(reason)
-        raw = f.coalesce(f.col(_CORRUPT).cast("binary"), value)
+    if CORRUPT in types:
+        reason = f.when(f.col(CORRUPT).isNotNull(), f.lit("the line is not JSON")).otherwise(reason)
+        raw = f.coalesce(f.col(CORRUPT).cast("binary"), value)
     if archived:
         partition = f.col("partition").cast("int")
         anywhere = f.crc32(f.coalesce(raw, f.lit(b""))) % partitions
@@ -154,13 +154,13 @@ def _history(found: "DataFrame", path: str, topic: str, partitions: int) -> Topi
         reason.alias("refused"),
     )
     if not archived:
-        return TopicHistory(rows, None)
+        return TopicHistory(rows, None, partitions=partitions)
     files = _files(rows)
     return TopicHistory(rows.drop("_path"), _ends(path, files, partitions), files)
 
 
 @contextmanager
-def _in_utc(spark: "SparkSession") -> Iterator[None]:
+def in_utc(spark: "SparkSession") -> Iterator[None]:
     """Let a timestamp without a zone be of UTC, wherever the session is: it is settled when rows are selected."""
     before = spark.conf.get(_ZONE)
     spark.conf.set(_ZONE, "UTC")
@@ -170,7 +170,7 @@ def _in_utc(spark: "SparkSession") -> Iterator[None]:
         spark.conf.set(_ZONE, before or "UTC")
 
 
-def _with_place(found: "DataFrame") -> "DataFrame":
+def with_place(found: "DataFrame") -> "DataFrame":
     """Add the place of each row: its file and the block of it, or where Spark has the row if it comes from no file."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
@@ -188,7 +188,7 @@ def renamed(found: "DataFrame", path: str, columns: Mapping[str, str]) -> "DataF
 
     if not columns:
         return found
-    used = {columns.get(each, each) for each in COLUMNS} | {"_path", "_block", _CORRUPT}
+    used = {columns.get(each, each) for each in COLUMNS} | {"_path", "_block", CORRUPT}
     rest = [name for name in found.columns if name not in used]
     if WHOLE in columns.values() and not rest:
         raise ConfigError(
@@ -217,7 +217,7 @@ def _read_json(spark: "SparkSession", path: str, raw: Collection[str]) -> "DataF
 
 
 def _check_columns(path: str, types: dict[str, str], *, archived: bool) -> None:
-    wanted = {"key": (*_BYTES, *_TEXT, *_NESTED), "value": (*_BYTES, *_TEXT, *_NESTED), "timestamp": ("timestamp",)}
+    wanted = {"key": (*_BYTES, *_TEXT, *NESTED), "value": (*_BYTES, *_TEXT, *NESTED), "timestamp": ("timestamp",)}
     for name, kinds in wanted.items():
         if name not in types:
             raise ConfigError(f"history {path}: no column {name}: need key, value, timestamp; found {', '.join(types)}")
@@ -257,7 +257,7 @@ def _bytes(found: "DataFrame", name: str, types: dict[str, str]) -> "Column":
     from pyspark.sql import functions as f
 
     column = found[name]
-    if types[name].startswith(_NESTED):
+    if types[name].startswith(NESTED):
         column = f.to_json(column)
     return column.cast("binary")
 
@@ -292,8 +292,11 @@ def _ends(path: str, files: Mapping[int, Sequence[FileRange]], partitions: int) 
     return ends
 
 
-def _holds_json(spark: "SparkSession", path: str) -> bool:
-    """Whether the first file of a directory, wherever it is, is JSON."""
+def is_json(spark: "SparkSession", kind: str, path: str) -> bool:
+    """Tell whether a source of files is JSON: by its kind, its name, or the first files of a directory, anywhere."""
+    name = path.rstrip("/")
+    if kind or name.endswith((*_JSON, _PARQUET)):
+        return kind == "json" or (not kind and name.endswith(_JSON))
     names = [row[0] for row in spark.read.format("binaryFile").load(path).select("path").limit(20).collect()]
     return any(name.endswith(_JSON) for name in names) and not any(name.endswith(_PARQUET) for name in names)
 

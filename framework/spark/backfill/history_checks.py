@@ -6,7 +6,7 @@ make a wrong state.
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +22,9 @@ from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
-from grete.spark.backfill.file_rows import EXAMPLES_MAX, FileRows, OffsetHole, by_partition
-from grete.spark.backfill.plans import BackfilledTask, TaskInput
+from grete.spark.backfill.account.file_rows import EXAMPLES_MAX, FileRows, OffsetHole, by_partition
+from grete.spark.backfill.account.seams import Seams, check_keys
+from grete.spark.backfill.plans import BackfilledTask
 from grete.spark.backfill.ranges import Ends, InputRanges
 
 SECONDS = (1_000_000_000, 4_200_000_000)  # of the years 2001 to 2103; as ms they are days of 1970
@@ -37,6 +38,7 @@ class Accept(StrEnum):
     OVERLAP = "overlap"  # files without offsets reach past the first record that is read from the log
     HOLES = "holes"  # offsets are in no file of an archive
     TIMES = "times"  # timestamps look like seconds or microseconds, or are in the future
+    KEYS = "keys"  # keys of the log have other bytes in the files, or another partition
     FEWER = "fewer"  # the history holds fewer records than the one that made the state before
 
 
@@ -55,7 +57,7 @@ def accepted_of(refused: int, kinds: Collection[str]) -> Accepted:
 
 
 def check_reports(
-    log: LogReader, job: Job, reports: Sequence[BackfilledTask], begins: Mapping[TaskInput, int], accepted: Accepted
+    log: LogReader, job: Job, reports: Sequence[BackfilledTask], ends: Ends, seams: Seams, accepted: Accepted
 ) -> None:
     """Raise ConfigError for what is wrong with the files that tasks have read, and ``accepted`` does not have."""
     found = by_partition(taken_of(reports))
@@ -66,12 +68,22 @@ def check_reports(
     if Accept.HOLES not in accepted.kinds:
         _check_holes(log, found.values())
     if Accept.OVERLAP not in accepted.kinds:
-        _check_overlap(log, job, found.values(), begins)
+        _check_overlap(job, found.values(), seams)
+    if Accept.KEYS not in accepted.kinds:
+        check_keys(job, ends, seams, known_of(found.values()))
 
 
 def taken_of(reports: Iterable[BackfilledTask]) -> list[FileRows]:
     """Return the input that the tasks have taken from files."""
     return [taken for report in reports for taken in report.taken]
+
+
+def known_of(taken: Iterable[FileRows]) -> dict[str, set[bytes]]:
+    """Return topic → the keys that were sought in its files, and found."""
+    found: dict[str, set[bytes]] = {}
+    for each in taken:
+        found.setdefault(each.topic, set()).update(each.known)
+    return found
 
 
 def _check_refused(taken: Iterable[FileRows], refused: int, accepted: Accepted) -> None:
@@ -132,16 +144,13 @@ def _is_empty(log: LogReader, partition: TopicPartition, hole: OffsetHole, bound
     return start <= hole.begin and hole.end <= end and not any(True for _ in rows(log, partition, hole.begin, hole.end))
 
 
-def _check_overlap(log: LogReader, job: Job, taken: Iterable[FileRows], begins: Mapping[TaskInput, int]) -> None:
+def _check_overlap(job: Job, taken: Iterable[FileRows], seams: Seams) -> None:
     """Raise ConfigError if files without offsets reach past the first record that the log adds to them."""
-    firsts = {partition: first for (_, partition), first in begins.items()}
     times = {each.topic.name: order_of(each) for stage in job.stages for each in stage.inputs.values()}
     for each in taken:
         if each.next_offset is not None or each.reached_ms is None:
             continue
-        start, end = log.bounds(each.source)
-        first = next(rows(log, each.source, max(start, firsts.get(each.source, start)), end), None)
-        if first is None:
+        if each.source not in seams or (first := seams[each.source].first) is None:
             continue
         told = times.get(each.topic)
         at = first.timestamp_ms if told is None else told(first.value, first.timestamp_ms)

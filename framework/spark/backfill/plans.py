@@ -7,7 +7,7 @@ import msgspec
 
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
-from grete.spark.backfill.file_rows import FileRows
+from grete.spark.backfill.account.file_rows import FileRows
 from grete.spark.format.options import LogSpec
 from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.write.bulk.bulk_write_attempt import AttemptData, BulkWrite
@@ -48,6 +48,7 @@ class StagePlan(NamedTuple):
     is_recorded: bool = True  # the changelogs have all of the order in which deterministic sources took their inputs
     makes_calls: bool = True  # or the results of all calls are recorded
     definition: bytes = b""  # of the job, with the ids of its stores
+    sought: Mapping[str, frozenset[bytes]] = {}  # topic → keys of the log that are looked for in its files
     built: str = ""  # the directory for the state as files, beside the changelog; none if empty
 
 
@@ -65,3 +66,4 @@ class BackfilledTask(msgspec.Struct):
     built: str = ""  # where that attempt left the same as files
     files: list[SstFile] = []
     taken: list[FileRows] = []  # from files, of each external partition
+    stage: int = 0

@@ -5,7 +5,7 @@ import pytest
 from grete.batch.record_order import Piece
 from grete.protocol.ids import TopicPartition
 from grete.protocol.record_batch import RecordBatch
-from grete.spark.backfill.file_rows import FileRows, OffsetHole
+from grete.spark.backfill.account.file_rows import FileRows, OffsetHole
 
 
 def piece(*offsets: int) -> Piece:

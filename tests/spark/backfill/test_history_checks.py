@@ -89,6 +89,35 @@ def test_offsets_that_are_in_no_file(spark: "SparkSession", scene: Scene, tmp_pa
     refused(spark, scene, path, Accepted(kinds=frozenset({Accept.HOLES})), *words)
 
 
+def test_keys_that_have_other_bytes_in_the_files(spark: "SparkSession", tmp_path: Path) -> None:
+    """A struct of the files becomes JSON without spaces; what the producers write there has some: another entry."""
+    of_json = [
+        *FIRST,
+        ('"events", key=utf8', '"events", key=json'),
+        ("int64, utf8", "int64, json, utf8"),
+        ("self.seen.put(record.key, self.seen.get(record.key, 0) + 1)", "self.seen.put(str(record.key), 1)"),
+        ("self.out.send(record.key[-1:]", 'self.out.send("any"'),
+    ]
+    scene = Scene(tmp_path, "-keys", changes=of_json)
+    scene.accepted = NOTHING
+    rows = pa.table({"key": [{"id": 7}], "value": ["1"], "timestamp": [NOW_MS]})
+    pq.write_table(rows, tmp_path / "structs.parquet")
+    scene.feed([('{"id": 7}', "1", NOW_MS + 1)])
+    words = """has the key b'{"id": 7}', and the files have b'{"id":7}'""", "--accept keys"
+    refused(spark, scene, str(tmp_path / "structs.parquet"), Accepted(kinds=frozenset({Accept.KEYS})), *words)
+    scene.log.close()
+
+
+def test_a_topic_that_was_partitioned_otherwise(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
+    """Without offsets the history of a key would be in another task than what comes live."""
+    path = parquet(tmp_path / "history" / "0.parquet", numbers(10))
+    right = external(scene.topic, "key-1", "1", NOW_MS + 20)
+    wrong = right._replace(partition=TopicPartition(scene.topic, 1 - right.partition.partition))
+    scene.metadata.produce_with_meta([wrong], {})
+    words = "1 of the first 1 keys of the log, such as b'key-1'", "murmur2", "--accept keys"
+    refused(spark, scene, path, Accepted(kinds=frozenset({Accept.KEYS})), *words)
+
+
 def test_a_history_that_has_become_shorter(spark: "SparkSession", scene: Scene, tmp_path: Path) -> None:
     """A file has gone since the last backfill: its state is not replaced by a smaller one."""
     for number in range(2):

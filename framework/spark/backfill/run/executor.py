@@ -29,8 +29,8 @@ from grete.job.loader import load_job
 from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.frames import encode_columns
 from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.account.file_rows import FileRows
 from grete.spark.backfill.blocks import TimesOf
-from grete.spark.backfill.file_rows import FileRows
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
 from grete.spark.backfill.results import Recorded, counted, handed_on, write
 from grete.spark.backfill.run.batch_task import BatchTask
@@ -60,7 +60,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
             makes_calls=plan.makes_calls,
         )
     )
-    report = BackfilledTask(partition, 0, 0, 0, 0)
+    report = BackfilledTask(partition, 0, 0, 0, 0, stage=plan.stage)
     recorded: Recorded | None = None
     try:
         yield from _sent(plan, job, report, task.run(_pieces(plan, job, partition, order, batches, report)))

@@ -16,8 +16,8 @@ from grete.execution.timing.event_time import OUTSIDE
 from grete.logs.partition_reader import rows
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition, producer_id
+from grete.spark.backfill.account.file_rows import FileRows
 from grete.spark.backfill.blocks import rows_of
-from grete.spark.backfill.file_rows import FileRows
 from grete.spark.backfill.plans import BackfilledTask, StagePlan, TaskInput
 from grete.spark.backfill.schema import cells
 
@@ -43,7 +43,9 @@ def external_pieces(
     placed, first = topic in plan.placed, topic in stage.topics_read_first()
     account = FileRows(topic, source.partition, next_offset=plan.begins.get(reader, 0) if placed else None)
     parts = _of_the_job(plan, reader, rows_of(batches, account.block), placed=placed)
-    found = account.watch(_row_pieces(channel, parts, account))
+    found = account.watch(_row_pieces(channel, parts, account), plan.sought.get(topic, frozenset()))
+    if plan.snapshots is not None:
+        found = account.sums.watch(found, timed=order_of(declared) is None)
     if topic in plan.files:
         report.taken.append(account)
     tail = _tail_pieces(plan, reader, channel)

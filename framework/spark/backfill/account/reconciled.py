@@ -7,8 +7,10 @@ import msgspec
 from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.protocol.ids import TopicPartition
-from grete.spark.backfill.file_rows import FileRange, FileRows
+from grete.spark.backfill.account.file_rows import FileRange, FileRows
+from grete.spark.backfill.account.seams import Seam, Seams
 from grete.spark.backfill.history import TopicHistory
+from grete.spark.backfill.history_checks import known_of
 from grete.spark.backfill.ranges import InputRanges
 
 
@@ -17,7 +19,9 @@ class InputAccount(msgspec.Struct, frozen=True):
 
     ``refused``: no records. ``twice``: an offset that had been there. ``left_out``: before ``start=``, or for the live
     job. ``in_no_file``: offsets between those of the files. ``from_log``: offsets that were read from the log.
-    ``goes_on``: the offset at which the job is live. Times are in ms.
+    ``goes_on``: the offset at which the job is live. Times are in ms. ``log_offset``, ``log_ms``: the first record of
+    the log behind the files, whose last are ``last_offset`` and ``last_ms``. ``log_keys``: of the first records there;
+    ``known_keys`` of them are in the files, by bytes.
     """
 
     topic: str
@@ -32,6 +36,11 @@ class InputAccount(msgspec.Struct, frozen=True):
     last_ms: int | None
     from_log: int
     goes_on: int
+    last_offset: int | None = None
+    log_offset: int | None = None
+    log_ms: int | None = None
+    log_keys: int = 0
+    known_keys: int = 0
 
 
 class FileAccount(msgspec.Struct, frozen=True):
@@ -59,17 +68,20 @@ def reconciled(
     histories: Mapping[str, TopicHistory],
     covered: InputRanges,
     begun: Collection[str],
+    seams: Seams,
 ) -> HistoryAccount:
     """Return the account; ``taken``: from files; ``begun``: topics whose history begins at a time (``start=``).
 
     Raises Halted if rows of files are neither taken nor refused, and nothing says why.
     """
     tails = {partition: tail.end - tail.begin for (_, partition), tail in covered.tails.items()}
-    inputs, files = list[InputAccount](), list[FileAccount]()
+    inputs, files, known = list[InputAccount](), list[FileAccount](), known_of(taken.values())
     for source, goes_on in sorted(covered.resume.items()):
         found, history = taken.get(source, FileRows(*source)), histories.get(source.topic)
         ranges = list(_ranges(found, history))
         account = _account(source, found, ranges, tails.get(source, 0), goes_on)
+        if (seam := seams.get(source)) is not None:
+            account = _with_seam(account, seam, known.get(source.topic, ()))
         lost = account.left_out and (history is None or history.ends is None) and source.topic not in begun
         if lost or account.left_out < 0:
             raise Halted(
@@ -89,6 +101,13 @@ def _ranges(found: FileRows, history: TopicHistory | None) -> Iterator[FileRange
         yield from (found.files[file] for file in sorted(found.files))
 
 
+def _with_seam(account: InputAccount, seam: Seam, known: Collection[bytes]) -> InputAccount:
+    offset, at_ms = (None, None) if seam.first is None else (seam.first.offset, seam.first.timestamp_ms)
+    return msgspec.structs.replace(
+        account, log_offset=offset, log_ms=at_ms, log_keys=len(seam.keys), known_keys=seam.known(known)
+    )
+
+
 def _account(
     source: TopicPartition, found: FileRows, ranges: Sequence[FileRange], from_log: int, goes_on: int
 ) -> InputAccount:
@@ -105,4 +124,5 @@ def _account(
         last_ms=found.reached_ms,
         from_log=from_log,
         goes_on=goes_on,
+        last_offset=max((each.last_offset for each in ranges if each.last_offset is not None), default=None),
     )

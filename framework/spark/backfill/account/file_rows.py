@@ -6,6 +6,7 @@ import msgspec
 
 from grete.batch.record_order import Piece
 from grete.protocol.ids import TopicPartition
+from grete.spark.backfill.account.record_sums import RecordSums
 
 EXAMPLES_MAX = 3  # of each kind: enough to find the file
 
@@ -33,7 +34,7 @@ class FileRows(msgspec.Struct):
 
     ``first_ms``, ``reached_ms``: the lowest and the highest time of a record. ``refused``: the first rows that are no
     records, of ``refused_rows``. ``twice``: rows of an offset that had been there. ``next_offset``: behind the last row
-    of an archive. ``files``: of rows without offsets, by path.
+    of an archive. ``files``: of rows without offsets, by path. ``known``: the keys that were sought and found.
     """
 
     topic: str
@@ -47,14 +48,16 @@ class FileRows(msgspec.Struct):
     files: dict[str, FileRange] = {}
     next_offset: int | None = None
     holes: list[OffsetHole] = []
+    known: set[bytes] = set()
+    sums: RecordSums = msgspec.field(default_factory=RecordSums)  # in an audit
 
     @property
     def source(self) -> TopicPartition:
         """The partition."""
         return TopicPartition(self.topic, self.partition)
 
-    def watch(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """Yield the pieces, and count."""
+    def watch(self, pieces: Iterable[Piece], sought: frozenset[bytes] = frozenset()) -> Iterator[Piece]:
+        """Yield the pieces, and count; ``sought``: keys that are looked for."""
         for piece in pieces:
             count = len(piece.batch.keys)
             if self.next_offset is not None:
@@ -64,6 +67,8 @@ class FileRows(msgspec.Struct):
                 first, reached = min(piece.batch.timestamps), max(piece.batch.timestamps)
                 self.first_ms = first if self.first_ms is None else min(self.first_ms, first)
                 self.reached_ms = reached if self.reached_ms is None else max(self.reached_ms, reached)
+                if sought:
+                    self.known.update(sought.intersection(piece.batch.keys))
             else:
                 self.refused_rows += 1
                 if len(self.refused) < EXAMPLES_MAX:
