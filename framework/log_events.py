@@ -110,7 +110,7 @@ EVENTS = (
     LogEvent(
         "transaction-unknown", "a transaction of", "it failed, or its outcome is unknown", "nothing: it is settled"
     ),
-    LogEvent("output-grew", "output topic", "a topic that is written has more partitions", "docs/guides/upgrade.md"),
+    LogEvent("output-grew", "output topic", "a topic that is written has more partitions", "docs/guides/evolve.md"),
     LogEvent("metadata-gone", "the metadata of job", "what the job had pinned is gone", "restore the topic"),
     LogEvent("definition-pinned", "job %s has run with", "an older release pinned nothing", _GOES_ON),
     LogEvent("start-ignored", "stage %s has begun", "start= changed after the first run", "a job of another name"),

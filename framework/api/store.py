@@ -25,7 +25,7 @@ class Store(Generic[K, V]):
     def __init__(
         self, name: str, key: Serde[K], value: Serde[V], *, ttl_ms: int | None = None, renamed_from: str | None = None
     ) -> None:
-        """Declare the store. The first start pins its name and serdes; docs/guides/upgrade.md says what may change.
+        """Declare the store. The first start pins its name and serdes; docs/guides/evolve.md says what may change.
 
         ``ttl_ms``: an entry is there until event time (see Timers) is ``ttl_ms`` after the timestamp of the record, or
         the time of the timer, that put it last; then no read shows it, and it is deleted from the state some time

@@ -24,5 +24,5 @@ def refuse_changes(job: Job, changes: list[Change]) -> None:
         texts = "; ".join(f"{', and '.join(whats)}: {way}" for way, whats in ways.items())
         raise ConfigError(
             f"the code of job {job.name!r} does not fit the state that it has: {texts}. {PLAN} "
-            "(docs/guides/upgrade.md lists what may change)"
+            "(docs/guides/evolve.md lists what may change)"
         )

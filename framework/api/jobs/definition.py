@@ -1,6 +1,6 @@
 """The definition of a job: all that a job's code may not change between two starts, as JSON text, and its comparison.
 
-The first start of a job writes it into the job metadata (grete.state.pins.pinning); docs/guides/upgrade.md is the table
+The first start of a job writes it into the job metadata (grete.state.pins.pinning); docs/guides/evolve.md is the table
 of the changes. Every refusal names a way that works.
 """
 

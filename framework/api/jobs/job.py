@@ -25,7 +25,7 @@ class Job:
     A stream between stages has a partition for each task that reads it. Worker process n hosts the tasks with number n.
 
     A stage's index in ``stages`` is its ordinal, part of every producer id: between two runs, add new stages last
-    (docs/guides/upgrade.md).
+    (docs/guides/evolve.md).
     ``mode="deterministic"`` lets outputs leave at once instead of with the next commit
     (docs/explanation/deterministic.md).
     Raises GraphError, naming what to change, for a graph that cannot run. Nothing is opened or written.
