@@ -56,32 +56,25 @@ class HistoryPass(Protocol):
     @property
     def processor(self) -> Processor:
         """Return the processor that runs the code."""
-        ...
 
     @property
     def dropped(self) -> int:
         """Return the number of outputs to topics that were not kept."""
-        ...
 
     def take(self, piece: Piece) -> None:
         """Process a piece. Raises TaskError."""
-        ...
 
     def end(self, live: LiveTime) -> None:
         """End the history, as ``BatchTask.finish`` says."""
-        ...
 
     def frames(self, *, tell: bool) -> list[Frame]:
         """Return the frames sent to streams since the last call; ``tell`` event time with them."""
-        ...
 
     def external(self) -> list[ExternalRecord]:
         """Return the records sent outside since the last call."""
-        ...
 
     def is_state(self, key: bytes) -> bool:
         """Tell whether an entry of the task's own belongs to the state that the batch hands over."""
-        ...
 
 
 def _outbox(task: HistoryTask, overlay: Overlay) -> Outbox:

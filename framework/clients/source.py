@@ -54,18 +54,15 @@ class ExternalSource(Protocol[K_co, V_co]):
         ``read`` goes on behind ``position``, which it has returned once, in any process; None: it begins with the first
         record.
         """
-        ...
 
     def read(self) -> tuple[Sequence[SourceRecord[K_co, V_co]], str]:
         """Return the next records, at most some thousand, and the position behind the last one.
 
         No records if there are none just now; the position says the same as before then.
         """
-        ...
 
     def close(self) -> None:
         """Disconnect. Raises nothing."""
-        ...
 
 
 def feed(

@@ -54,6 +54,11 @@ class ExternalInputs:
         """
         return tuple(p for p in self._bootstrap if self.position[p] < self._ends[p] and not self.ended[p])
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two steps of a task."""
+        assert not self.position or self.position.keys() == self.ended.keys(), (self.position, self.ended)
+        assert min(self.position.values(), default=0) >= 0, self.position
+
     def needs(self, partition: TopicPartition, offset: int) -> bool:
         """Whether what is at an offset is to be read before all other inputs (A2c)."""
         return offset < self._ends.get(partition, 0)

@@ -34,6 +34,7 @@ class Sender:
         actions: list[Action] = []
         ours = (MessageType.FRAME, self._producer, generation, checkpoint_id)
         for partition, count, body in frames:
+            assert count > 0, f"{partition}: a frame without records"
             header = encode_header(Header(*ours, self.next_seq[partition]))
             self.next_seq[partition] += count
             actions.append(self.send(partition, header + body))

@@ -58,6 +58,8 @@ class StandbyCore:
         if self.phase is StandbyPhase.PROBING:
             self._base = max(self._base, base_in(self._task, self._changelog, event))
             return []
+        assert self.phase in (StandbyPhase.RESTORING, StandbyPhase.FOLLOWING), f"{self._task}: read in {self.phase}"
+        assert self._changelog_position is None or self.phase is StandbyPhase.FOLLOWING, self.phase
         if self._changelog_position is not None:
             if not is_named_by(self._changelog_position, event):
                 return self._probe()

@@ -20,12 +20,9 @@ class Dialect(Protocol):
 
     def connect(self) -> Any:
         """Return a connection without implicit transactions. Raises TransientError, ConfigError."""
-        ...
 
     def failure(self, error: Exception, doing: str) -> FrameworkError:
         """Return TransientError for what may pass by itself, else Halted."""
-        ...
 
     def adapter(self, connection: Any, table: str) -> Callable[[str, Any], Any]:
         """Return (column, value) → parameter, for a table."""
-        ...

@@ -14,11 +14,9 @@ class ProgressSink(Protocol):
 
     def say(self, text: str) -> None:
         """Say something."""
-        ...
 
     def bar(self, name: str, done: int, total: int) -> None:
         """Say how far something is."""
-        ...
 
 
 class SparkProgress:

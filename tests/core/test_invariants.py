@@ -107,6 +107,9 @@ ALIGNED: dict[str, Break] = {
     "a frame is processed while rolling back": both(put("status", TaskStatus.RECLAIMING), put("_processing", True)),
     "a checkpoint is closed while another is on its way": put("_flushing", 5),
     "a generation that the rollback history does not end with": put("rollback_history", (RollbackEntry(9, 0),)),
+    "a rollback history that goes back": lambda core: setattr(
+        core, "rollback_history", (RollbackEntry(9, 0), *core.rollback_history)
+    ),
     "rolled back without alignment": both(put("aligned", False), put("inputs.taken_back", True)),
     "an early frame of a closed checkpoint": lambda core: core.inputs.early._frames.update(
         {1: core.inputs.early._frames.pop(3)}
@@ -121,6 +124,10 @@ ALIGNED: dict[str, Break] = {
     ),
 }
 LOGGING: dict[str, Break] = {
+    "an input is read of which no end is known": lambda core: core.external.ended.clear(),
+    "an input is read from before its first offset": lambda core: core.external.position.update(
+        dict.fromkeys(core.external.position, -1)
+    ),
     "rows are processed before the task runs": both(put("status", TaskStatus.GENESIS), put("processing.active", True)),
     "time has advanced beyond what is leased": put("outputs.advanced", 1 << 60),
     "more time is leased than was asked for": put("time.lease", 1 << 60),
@@ -132,6 +139,8 @@ LOGGING: dict[str, Break] = {
     ),
 }
 MERGING: dict[str, Break] = {
+    "a record is processed that waits in its queue": lambda core: setattr(core.merge.channels[0], "processed", 1),
+    "a record is received that is in no queue": lambda core: setattr(core.merge.channels[0], "received", 9),
     "bytes of frames that are gone": put("merge.bytes", 0),
     "a record is received, and in no queue": lambda core: core.merge.channels[0].queue.clear(),
     "a channel skips what was not read": lambda core: setattr(core.merge.channels[0], "skip_offset", 99),

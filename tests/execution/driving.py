@@ -255,6 +255,7 @@ class Driven:
         while busy:
             busy = False
             while self.driver.tick():
+                self.driver.check_invariants()
                 busy = True
             for delivery in self.log.poll():
                 self.driver.delivered(delivery)

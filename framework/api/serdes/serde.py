@@ -30,15 +30,12 @@ class Serde(Protocol[T]):
     @property
     def name(self) -> str:
         """Return the name that errors and ``grete state`` show."""
-        ...
 
     def encode(self, value: T) -> bytes:
         """Return the bytes of a value."""
-        ...
 
     def decode(self, data: bytes) -> T:
         """Return the value of the bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

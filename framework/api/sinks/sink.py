@@ -30,23 +30,18 @@ class Sink(Protocol):
 
         Raises ConfigError, with what to do, if the sink cannot take what it is declared for.
         """
-        ...
 
     def begin(self, checkpoint_id: int) -> bool:
         """Begin to apply a checkpoint; False, and nothing begun, if it or a later one has been applied."""
-        ...
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Write some of the checkpoint's outputs, in their order. Nothing is visible yet."""
-        ...
 
     def commit(self) -> None:
         """Make the checkpoint visible, at once and durably."""
-        ...
 
     def close(self) -> None:
         """Give up what is half done, as a crash would. Raises nothing."""
-        ...
 
 
 class Released(NamedTuple):
@@ -74,7 +69,6 @@ class EarlySink(Sink, Protocol):
         Comes after ``open``, and before any ``release``. Raises Fenced if a higher generation has taken it over,
         Halted if it has outputs of another owner.
         """
-        ...
 
     def release(self, after: int, upto: Released, entries: Sequence[Entry]) -> None:
         """Make some outputs visible, and with them that the sink is at ``upto``: at once and durably, or not at all.
@@ -82,4 +76,3 @@ class EarlySink(Sink, Protocol):
         ``after``: the seq at which the sink is. ``entries``: what it gets of the outputs behind that, in their order.
         Raises Fenced if a higher generation has taken it over, Halted if it is not at ``after``.
         """
-        ...

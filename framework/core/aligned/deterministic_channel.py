@@ -117,6 +117,12 @@ class LogicalChannel:
         self.told = frontier.t
         self.generation, self._last, self._decoded = -1, None, None
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two steps of a task."""
+        assert (self._last is None) == (self.generation < 0), self
+        assert self._last is None or self._last[0].seq <= self.taken, self
+        assert self._decoded is None or self._last is not None, self
+
     def _received(self) -> DecodedFrame | None:
         if self._decoded is None and self._last is not None:
             header, offset, value = self._last

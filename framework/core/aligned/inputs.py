@@ -40,11 +40,9 @@ class Inputs:
     """
 
     def __init__(self, task: TaskWiring, limits: Limits, *, aligned: bool) -> None:
-        self.name = task.name  # for errors
-        self.aligned = aligned
+        self.name, self.aligned = task.name, aligned  # the name for errors
         self.checkpoint_ahead_ms = limits.checkpoint_ahead_ms
-        self.early = EarlyBuffer(limits.early_memory_bytes_max, limits.early_bytes_max)
-        ordered = sorted(task.channels)
+        self.early, ordered = EarlyBuffer(limits.early_memory_bytes_max, limits.early_bytes_max), sorted(task.channels)
         self.channels = {key: Channel(task.name, *key) for key in ordered if key[0] not in task.logical}
         self.logical = {key: LogicalChannel(task.name, *key) for key in ordered if key[0] in task.logical}
         self.totals = ChannelTotals(self.channels)
@@ -334,6 +332,8 @@ class Inputs:
         for channel in self.channels.values():
             channel.check_invariants(frozen)
             assert channel.included < channel.next_seq or self.taken_back, channel
+        for logical in self.logical.values():
+            logical.check_invariants()
         for producer, _ in self.included if self.aligned and not self.taken_back else ():
             known = producer in self.rollbacks.known
             assert not (known and self.rollbacks.takes_back(producer, self.included)), producer

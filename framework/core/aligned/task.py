@@ -37,9 +37,7 @@ class TaskCore:
     """One task. ``aligned`` is exactly once; otherwise at least once (1.5): by timer, no alignment, no rollback."""
 
     def __init__(self, task: TaskWiring, limits: Limits, *, aligned: bool) -> None:
-        self.task = task
-        self.limits = limits
-        self.aligned = aligned
+        self.task, self.limits, self.aligned = task, limits, aligned
         self.status = ALIGNED_TASK.first
         self.frozen = 0  # the checkpoint closed last; the open one, whose id records carry, is one above it
         self.rollback_history: tuple[RollbackEntry, ...] = ()
@@ -337,6 +335,7 @@ class TaskCore:
         self.sender.check_invariants()
         self.changelog.check_invariants(self.status, self.frozen)
         self.inputs.check_invariants(self.frozen)
+        self.external.check_invariants()
         status, pending = self.status, self.commits.pending
         assert status is TaskStatus.RUNNING or not (self._processing or self._flushing), status
         if self._flushing is not None:
@@ -347,4 +346,5 @@ class TaskCore:
             assert self.aligned and status in (TaskStatus.RUNNING, TaskStatus.RECLAIMING), status
         if status in (TaskStatus.ANNOUNCING, TaskStatus.RUNNING):
             generation, restored = self.rollback_history[-1]
+            assert list(self.rollback_history) == sorted(self.rollback_history), self.rollback_history
             assert generation == self.generation and restored <= self.frozen, (self.rollback_history, self.generation)

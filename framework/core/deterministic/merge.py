@@ -285,6 +285,10 @@ class Merge:
                 size += head.size
             assert 0 <= channel.processed <= channel.received, channel
             assert (channel.processed < channel.received) == bool(channel.queue), channel
+            if channel.queue:
+                head, last = channel.queue[0], channel.queue[-1]
+                assert channel.processed == head.seq + head.start - 1, (channel.index, channel.processed, head.seq)
+                assert channel.received == last.seq + len(last.pairs) - 1, (channel.index, channel.received, last.seq)
             assert channel.skip_offset is None or channel.skip_offset < self.position[channel.partition], channel
         assert self.bytes >= size, self.bytes
 

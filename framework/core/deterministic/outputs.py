@@ -82,10 +82,7 @@ class LogicalSender:
                 continue
             ends = {partition: last_logical(body)[0] for partition, _, body in outputs.frames}
             besides = frozenset(partition for partition, t in ends.items() if t == decision.last_t)
-            actions += [
-                *self.send(outputs, checkpoint_id),
-                *self.to_sinks(decision.last_t),
-            ]
+            actions += [*self.send(outputs, checkpoint_id), *self.to_sinks(decision.last_t)]
             if decision.last_t >= self.advanced + self._pace_us:
                 actions += self.progress(decision.last_t, checkpoint_id, besides=besides)
         return actions

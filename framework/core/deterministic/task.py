@@ -49,7 +49,7 @@ class DeterministicCore:
     ) -> None:
         self.task, self.releases = task, releases
         self.status = DETERMINISTIC_TASK.first
-        self.frozen = 0  # the checkpoint closed last
+        self.frozen = self._mono_ms = self._mono_us = 0  # ``frozen``: the checkpoint closed last
         self.inputs = self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
         self.seen, self.external = self.merge.seen, ExternalInputs(task.external, task.bootstrap, task.starts)
         self.time = LogicalClock(max(limits.progress_interval_ms, pace_ms), limits.time_lease_ms)
@@ -60,14 +60,12 @@ class DeterministicCore:
         self.outputs = LogicalSender(task, self.sender, self.ownership, releases=releases, pace_us=pace_ms * 1_000)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_deterministic, task))
         self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)
-        self.ahead = WriteAhead(self.commits, self.closing, self.seen)
+        self.ahead, self.results = WriteAhead(self.commits, self.closing, self.seen), CallResults()
         self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
-        self.results = CallResults()
         made = self.outputs, self.results
         self._appends = Appends(self.changelog, self.time, self.source, *made, releases=releases, durable=durable)
         self.processing = Processing(task, self.external, self.source, self.merge, self.time, self.outputs)
         self.rest = Quiescence(self.processing, self.source, self.results, self.closing, self.ahead)
-        self._mono_ms = self._mono_us = 0
 
     # --- what the driver may ask ---
 
@@ -347,4 +345,5 @@ class DeterministicCore:
         self.merge.check_invariants()
         self.source.check_invariants(committing=self._appends.committing)
         self.processing.check_invariants(running=self.status is TaskStatus.RUNNING)
+        self.external.check_invariants()
         assert self.processing.active or not self.results.waits

@@ -82,6 +82,9 @@ class _Owners:
                 self._give(partition, candidate.session)
         for partition in sorted(self._free):
             self._give(partition, max(self._of, key=self._room))
+        counts = [len(owned) for owned in self._of.values()]
+        assert not self._free, f"partitions without an owner: {self._free}"
+        assert max(counts) - min(counts) <= 1, f"uneven counts: {counts}"
         return {partition: session for session, owned in self._of.items() for partition in owned}
 
     def _give(self, partition: int, session: str) -> None:
@@ -99,8 +102,7 @@ class _Owners:
     def _best(self, partition: int) -> tuple[int, int]:
         """Return the readiness of the member with room that has most of a partition."""
         return max(
-            (self._ready(partition, each) for each in self._candidates if self._room(each.session) > 0),
-            default=(0, -1),
+            (self._ready(partition, each) for each in self._candidates if self._room(each.session) > 0), default=(0, -1)
         )
 
 
@@ -138,5 +140,6 @@ def _standbys(
             chosen.append(best.session)
             used.add(best.machine)
             counts[best.session] += 1
+        assert owner not in chosen and len({*chosen}) == len(chosen), (partition, owner, chosen)
         found[partition] = tuple(chosen)
     return found

@@ -122,6 +122,15 @@ class Membership:
         ready = frozenset(standby if self._warms else ())
         return Duties(frozenset(self._started), ready, frozenset(again), frozenset(coming))
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two heartbeats."""
+        view = self.view
+        assert self._started <= self._since.keys(), f"not its own: {self._started - self._since.keys()}"
+        assert self._follows <= view.assigned_at, f"it follows {self._follows}, and has read {view.assigned_at}"
+        assert view.beats <= max(0, self._beat), f"{view.beats} own heartbeats were read of {self._beat}"
+        assert self._written_beat is None or self._written_beat <= view.beats, (self._written_beat, view.beats)
+        view.check_invariants()
+
     @property
     def has_news(self) -> bool:
         """Whether ``duties`` may have changed since somebody last asked for them."""
@@ -138,6 +147,7 @@ class Membership:
 
     def decide(self) -> JobAssignment | None:
         """Return the assignment that the leader is to write now, if this member leads and there is cause."""
+        self.check_invariants()
         view = self.view
         leader = view.leader()
         if leader is None or leader.session != view.me.session or not view.settled or view.beats < self.beat:

@@ -124,6 +124,16 @@ class MembersView:
         places = () if self.assignment is None else self.assignment.places
         return places[partition] if partition < len(places) else PartitionPlace()
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two rows."""
+        assert max(self.assigned_at, self.began) < self.position, (self.assigned_at, self.began, self.position)
+        assert self.changed_beats <= self.assigned_beats <= self.beats, (self.changed_beats, self.assigned_beats)
+        for session, member in self.sessions.items():
+            assert member.session == session, f"{session} is known by a heartbeat of {member.session}"
+            assert member.since <= member.seen <= self.beats, f"{session} was seen at {member.seen} of {self.beats}"
+            assert member.seen_at < self.position, f"{session} was seen at {member.seen_at} before {self.position}"
+            assert not (member.alive and member.left), f"{session} has left, and lives"
+
     def forgive(self) -> None:
         """Begin to count silence again: the topic was away, and no member could be seen."""
         for member in self.sessions.values():

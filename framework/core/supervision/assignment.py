@@ -65,6 +65,8 @@ def spread(
     of = {number: [each for each in now.get(number, ()) if each in partitions] for number in range(processes)}
     for partition in sorted(set(partitions).difference(*of.values())):
         of[min(of, key=lambda number: len(of[number]))].append(partition)
+    placed = sorted(each for hosted in of.values() for each in hosted)
+    assert placed == sorted(partitions), f"partitions {sorted(partitions)} are hosted as {placed}"
     return {number: tuple(sorted(hosted)) for number, hosted in of.items() if hosted}
 
 

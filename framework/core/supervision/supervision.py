@@ -196,6 +196,9 @@ class Supervision:
             worker.check_invariants(self._policy.restarts_max)
         assert not (self._gone.keys() & self.workers.keys()), self._gone.keys() & self.workers.keys()
         assert not any(worker.running for worker in self._gone.values()), self._gone.keys()
+        running = {number for number, worker in self.workers.items() if worker.running}
+        assert (self._undrained or set()) <= running, f"no process is there to be told: {self._undrained}"
+        assert not self.standbys.wanted & self.assignment.active, "a standby is kept of what is to run here"
         wanted = [partition for worker in self.workers.values() for partition in worker.wanted]
         assert len(wanted) == len({*wanted}), f"two workers are to host one partition: {sorted(wanted)}"
         assert {*wanted} <= self.assignment.active, (wanted, self.assignment.active)

@@ -49,7 +49,6 @@ class Flight(Protocol):
 
     def changed(self, place: Place) -> None:
         """Note that an entry has changed now."""
-        ...
 
 
 class IsolatedStore:

@@ -305,7 +305,8 @@ class Records:
         return went
 
     def _had_turn(self, record: RecordInFlight) -> None:
-        self._queue.popleft()
+        head = self._queue.popleft()
+        assert head is record, f"record {record.number} has had the turn of {head.number}"
         if record.begin is None:
             return
         self._begun.remove(record)
@@ -317,7 +318,8 @@ class Records:
             self._made.append((record.number, tuple(answer.outcome for answer in record.effects.answers)))
         if record.key is not None:
             same = self._of_key[record.key]
-            same.popleft()
+            first = same.popleft()
+            assert first is record, f"record {record.number} has its turn before {first.number} of the same key"
             if not same:
                 del self._of_key[record.key]
             elif same[0].number not in self._recorded_numbers:

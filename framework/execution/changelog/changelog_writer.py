@@ -105,6 +105,7 @@ class DataSlices:
             message = self._data(action, entries, REWRITTEN) if marked else None
         answer = DataWritten(int(message is not None), self._digest, cursor, self._round_done, more)
         if self._overlay.frozen.whole and not more:
+            assert not self._rest, f"the data of a checkpoint ends before {len(self._rest)} of its changes"
             self._begin()
             self._budget.checkpoint_ended()
         return message, answer

@@ -35,6 +35,7 @@ class CommitTimes:
     def moved(self, step: CommitStep | None) -> None:
         """Note that the commit on its way has come to another step, or to its end, and perhaps the next has begun."""
         now = self._mono_ms()
+        assert now >= self._since_ms, f"the clock went back from {self._since_ms} to {now}"
         before, self.step = self.step, step
         if before is not None:
             self.by_step_s[before] += (now - self._since_ms) / 1_000

@@ -20,6 +20,7 @@ class StreamTrims:
         if not self._retention_ms:
             return offset
         held = self._held.setdefault(partition, deque())
+        assert not held or offset >= held[-1][1], f"{partition}: offset {offset} is needed behind {held[-1][1]}"
         if not held or now_ms - held[-1][0] >= self._retention_ms / PARTS:
             held.append((now_ms, offset))
         found = 0

@@ -98,6 +98,8 @@ class AnnouncedTime:
     def take(self) -> list[Advance]:
         """Return and forget the advances to send."""
         advances, self._advances = self._advances, []
+        times = [each.t for each in advances]
+        assert times == sorted({*times}), f"event time is told out of the order of its moments: {times}"
         return advances
 
     def parts(self, batch: RecordBatch) -> Iterator[RecordBatch]:

@@ -70,7 +70,14 @@ class BehindTimers:
         else:
             end = self._records.reached.get(rows.source, -1)
             count = sum(rows.offset_at(index) < end for index in range(len(rows.keys)))
+        assert count > 0, f"{rows.source}: timers are left before the first row of a decision"
         return count, rows.offset_at(count - 1) + 1
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two turns of a task."""
+        assert not self._stepping, "a step goes on between two turns"
+        assert self.left or not self._steps, f"{len(self._steps)} steps wait for no timer"
+        assert self.left or not self._alone, "timers that are gone are still to be told of"
 
     def cut(self) -> int | None:
         """Drop all that waits: it comes again. Return when the decision on the rows ends, if it was one on rows."""

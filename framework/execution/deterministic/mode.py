@@ -249,6 +249,7 @@ class DeterministicMode:
             self._ran(unfinished)
 
     def _take_waiting(self, count: int) -> list[ExternalRecord]:
+        assert count <= len(self._waiting), f"{count} outputs are released of {len(self._waiting)}"
         outputs = self._waiting[:count]
         if outputs:
             self._waiting_bytes -= self._waiting_bytes * len(outputs) // len(self._waiting)
@@ -328,3 +329,6 @@ class DeterministicMode:
         parts.tell(
             on.Ran(parts.io.overlay.open_bytes, frames, len(records), released, timer, offset, *told, left, done)
         )
+        waiting, held_back = len(self._waiting), self._core.outputs.held
+        assert waiting >= held_back, f"{held_back} outputs wait for a release, and {waiting} are here"
+        assert bool(waiting) == (self._waiting_bytes > 0), f"{waiting} outputs in {self._waiting_bytes} bytes"

@@ -54,6 +54,7 @@ class LogicalBuffer(Buffer):
     def frames(self, bytes_max: int) -> Iterator[tuple[TopicPartition, int, bytes]]:
         """Yield (partition, count, body), as few frames as keep to ``bytes_max``; the digest goes on with each."""
         headers = [*self.headers, *[None] * (len(self.keys) - len(self.headers))] if any(self.headers) else None
+        assert len(self.logical) == len(self.keys), f"{self.partition}: a record has no logical time"
         start = 0
         for stop in self.cuts(bytes_max):
             keys, values, times = self.keys[start:stop], self.values[start:stop], self.timestamps[start:stop]

@@ -132,6 +132,7 @@ class LogicalProcessor(Processor):
         self, partition: TopicPartition, rows: Sequence[LogRow], first_t: int, last_t: int = -1
     ) -> None:
         """Process rows of an external topic: the i-th has the logical time ``first_t`` + i µs (D2)."""
+        assert last_t < 0 or last_t >= first_t + len(rows) - 1, f"a decision ends at {last_t}, before its rows"
         offsets, _, timestamps, keys, values, headers = zip(*rows, strict=True)
         if self.check_keys is not None:
             self.check_keys(partition, offsets, keys)
@@ -287,6 +288,7 @@ class LogicalProcessor(Processor):
 
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
+        self._behind.check_invariants()
         if self.left and (last_t := self._behind.cut()) is not None:
             self._announced.waits(last_t)
         super().before_freeze(checkpoint_id)

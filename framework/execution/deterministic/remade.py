@@ -115,6 +115,7 @@ class RemadePartition:
             self._compare(records)
         else:
             self._count(records)
+        assert not self.checks or self.checks[0][0] > self.seq, f"{self.partition}: {self.checks[0]} is not compared"
         return min(len(records), max(0, self.released - before))
 
     def _compare(self, records: Sequence[ExternalRecord]) -> None:
@@ -176,6 +177,7 @@ def pack_released(seq: int, checks: Iterable[Check]) -> bytes:
     pending = list(checks)
     if len(pending) > REMADE_CHECKS_MAX:  # fewer of them name a longer range
         pending = [*pending[: -1 : 1 + len(pending) // REMADE_CHECKS_MAX], pending[-1]]
+    assert len(pending) <= REMADE_CHECKS_MAX + 1, f"{len(pending)} digests go into one commit"
     return _NUMBER.pack(seq) + b"".join(_CHECK.pack(*check) for check in pending)
 
 

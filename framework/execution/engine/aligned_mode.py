@@ -12,17 +12,11 @@ from grete.execution.engine.checkpoint_asks import CheckpointAsks
 from grete.execution.engine.input_in_flight import DueTimers, InputInFlight
 from grete.execution.engine.task_parts import TaskParts
 from grete.execution.inputs.early_frames import SpilledFrames
-from grete.execution.inputs.held_input import HeldInput, HeldWork
+from grete.execution.inputs.held_input import HeldInput, HeldWork, input_held_back
 from grete.execution.limits import INPUT_END_CHECK_MS, WALL_LOOK_MS
 from grete.execution.timing.timers import NEVER
 from grete.ports import Delivery, LogRow
 from grete.protocol.ids import TopicPartition
-
-
-def _holds(parts: TaskParts) -> bool:
-    """Tell whether a task holds what it reads until a commit covers it."""
-    guarantee = parts.io.settings.processing_guarantee
-    return guarantee == "none" or (guarantee == "at-most-once" and parts.wiring.is_source)
 
 
 class AlignedMode:
@@ -45,7 +39,7 @@ class AlignedMode:
         self._outputs = AlignedOutputs(parts, held=core.aligned)
         self._unflushed = False  # something was processed since the outputs were flushed
         self._frames = OpenFrames(parts, gathers=parts.io.gathers and core.aligned)
-        self._uncovered = HeldInput() if _holds(parts) else None
+        self._uncovered = input_held_back(parts.io.settings.processing_guarantee, is_source=parts.wiring.is_source)
         if self._uncovered is not None:
             parts.inputs.event_time.holds = self._uncovered.holds
         self._rest: tuple[TopicPartition, list[LogRow]] | None = None  # rows that wait for timers that are left (E10)
@@ -72,8 +66,7 @@ class AlignedMode:
 
     @property
     def _in_work(self) -> bool:
-        waits = self._holds_rows or self._batch_of is not None or self._rest is not None
-        return waits or self._due.left
+        return self._holds_rows or self._batch_of is not None or self._rest is not None or self._due.left
 
     @property
     def _holds_rows(self) -> bool:
@@ -303,6 +296,8 @@ class AlignedMode:
                 frames = self._frames.take()
                 parts.tell(on.OutputFrames(frames, parts.inputs.event_time.take(parts.io.mono_ms(), at_once=True)))
             case do.Freeze():
+                assert (self._batch_of is None) == (not self._batch), f"{len(self._batch)} messages of {self._batch_of}"
+                assert self._rest is None or self._batch_of is None, "rows and messages wait at a time"
                 assert self._frames.due_in_ms(0.0) == 0.0, "a frame waits beyond its checkpoint"
                 parts.inputs.holes.froze(action.checkpoint_id)
                 parts.runner.before_freeze(action.checkpoint_id)

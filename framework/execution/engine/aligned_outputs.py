@@ -93,6 +93,7 @@ class AlignedOutputs:
     def froze(self) -> None:
         """Assign the records that a sink has collected so far to the checkpoint just frozen (A8)."""
         if self._holds:
+            assert not self._held, f"{len(self._held)} outputs of the commit before have not left with it"
             self._held = self._parts.runner.take_external()
         else:
             self.produce()

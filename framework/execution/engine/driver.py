@@ -49,6 +49,7 @@ class TaskDriver:
     def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
         """Begin: nothing is written before the claim (C1)."""
         parts = self.parts
+        assert not (parts.steps or parts.todo), f"{self.wiring.name} starts twice"
         partitions = (*parts.inputs.partitions, self.wiring.changelog)
         changelog_position = self._store.changelog_position()
         bounds, sent = parts.inputs.awaited.bounds(partitions, self.wiring.bootstrap), None
@@ -184,6 +185,12 @@ class TaskDriver:
     def urgent(self, urgent: bool) -> None:
         self.parts.sends.urgent = urgent
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two turns: of the core, and of what drives it."""
+        self.core.check_invariants()
+        self.parts.check_invariants()
+        assert self.exit is None or self.core.status is TaskStatus.STOPPED, f"ended in {self.core.status}"
+
     # --- actions ---
 
     def _perform_next(self) -> bool:
@@ -200,6 +207,7 @@ class TaskDriver:
             case do.WriteData():
                 return self._write_data(action)
             case do.ApplyFrozen():
+                assert self._changelog_position is None, "a write batch is applied before the one before it"
                 self._changelog_position = encode_changelog_position(action.changelog_position)
             case do.Seek():
                 self.mode.forget_read(action.partition)
@@ -213,7 +221,7 @@ class TaskDriver:
             case do.ClearSpill():
                 self._early.clear()
             case do.DropOpen():
-                self.core.check_invariants()  # a rollback goes on with what it keeps
+                self.check_invariants()  # a rollback goes on with what it keeps
                 parts.io.overlay.drop_open()
                 parts.inputs.holes.rolled_back()
                 parts.runner.reset()
@@ -222,7 +230,7 @@ class TaskDriver:
                 self._trim(action)
             case do.Committed():
                 self.counters["commits"] += 1
-                self.core.check_invariants()  # once a checkpoint: what follows would build on a broken state
+                self.check_invariants()  # once a checkpoint: what follows would build on a broken state
             case do.Exit():
                 return self._end(action)
             case _:
@@ -252,6 +260,7 @@ class TaskDriver:
         if self.outbox is not None and not self.outbox.settled:
             self.parts.todo.appendleft(action)  # bounded by the stop's time-out; the next start would apply it
             return False
+        assert self.exit is None, f"{self.wiring.name} ends twice"
         self.parts.runner.close()
         self.exit = action
         return True
@@ -262,6 +271,7 @@ class TaskDriver:
             parts.sends.pending.check(parts.io.mono_ms())
             parts.todo.appendleft(action)
             return False
+        assert self._changelog_position is None, "data is sent while the checkpoint before it is applied"
         self._committed_last = True
         message, answer = self._data.next(action)
         self.counters["data slices with more to come"] += answer.more

@@ -75,6 +75,7 @@ class InputInFlight:
             self._frames = 0
 
     def _frame_ran(self) -> None:
+        assert self._frames > 0, "a frame has run that was not taken"
         self._frames -= 1
 
     def _ran(self, partition: TopicPartition, rows: Sequence[LogRow]) -> None:

@@ -31,6 +31,7 @@ class JointProgress:
 
     def leave(self) -> None:
         """Send what is held, if it is due: behind all that these tasks have sent."""
+        assert (self.due_ms is None) == (not self._held), f"progress for {len(self._held)} partitions has no time"
         if self.due_ms is None or self._mono_ms() < self.due_ms:
             return
         for partition, held in self._held.items():

@@ -65,6 +65,15 @@ class PendingSends:
         if token in self._pending or any(other[0] == token for other in self._others):
             self.delivered(token)
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two turns of a task."""
+        others = [token for token, *_ in self._others]
+        size = sum(size for size, _ in self._pending.values()) + sum(size for _, size, _ in self._others)
+        assert self.bytes == size, f"{self.name}: {self.bytes} bytes are said to be on their way, and {size} are"
+        assert others.count(CHANGELOG) <= 1, f"{self.name}: two claims or commits are on their way at a time"
+        assert list(self._pending) == sorted(self._pending), f"{self.name}: sends out of the order of their tokens"
+        assert max(self._pending, default=0) <= self._last, f"{self.name}: a send beyond token {self._last}"
+
     @property
     def empty(self) -> bool:
         """Whether the log has answered all sends."""

@@ -58,8 +58,9 @@ class InputHoles:
 
     def read(self, partition: TopicPartition, first: int, rows: Sequence[LogRow]) -> None:
         """Note rows; ``first``: where reading began, of the first ones since a start or a rollback."""
-        end = rows[-1].offset + 1
-        self._passed[partition] += end - self._next.get(partition, first) - len(rows)
+        end, begin = rows[-1].offset + 1, self._next.get(partition, first)
+        assert end - begin >= len(rows), f"{partition}: {len(rows)} rows between offset {begin} and {end}"
+        self._passed[partition] += end - begin - len(rows)
         self._next[partition] = end
 
     def dropped(self, partition: TopicPartition, first: int, rows: int) -> None:
@@ -69,6 +70,7 @@ class InputHoles:
 
     def froze(self, checkpoint_id: int) -> None:
         """Note that this checkpoint holds what was read so far."""
+        assert checkpoint_id > self._frozen[-1][0], f"{checkpoint_id} is frozen behind {self._frozen[-1][0]}"
         self._frozen.append((checkpoint_id, self._passed.copy()))
 
     def rolled_back(self) -> None:

@@ -62,6 +62,12 @@ class TaskParts:
             self.runner.reset()
             self.when_ready()
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two turns of a task."""
+        assert self.ready == self.core.start_up.done, f"{self.wiring.name}: code may run before the state is restored"
+        self.sends.pending.check_invariants()
+        self.inputs.reader.check_invariants()
+
     @property
     def wall_timer_in_ms(self) -> float:
         """The ms until a wall-clock timer is due: 0 or less if one is."""

@@ -35,7 +35,6 @@ class EndsSpan(Protocol):
 
     def end(self, error: BaseException | None) -> None:
         """End it, with the error that ended the code if there was one."""
-        ...
 
 
 class TellsSpans(Protocol):
@@ -43,23 +42,18 @@ class TellsSpans(Protocol):
 
     def begin(self, of: RecordTrace, record: Record[Any, Any]) -> EndsSpan | None:
         """Begin the span of a record."""
-        ...
 
     def record(self, of: RecordTrace, record: Record[Any, Any]) -> AbstractContextManager[None]:
         """Let the span of a record be the current one while its code runs."""
-        ...
 
     def sent(self, topic: str, parent: TraceContext, own: TraceContext) -> None:
         """Tell the span of an output."""
-        ...
 
     def batch(self, batch: RecordBatch, records: Sequence[TraceContext], begun_ns: int) -> None:
         """Tell the span of a batch with sampled records."""
-        ...
 
     def commit(self, task: str, checkpoint_id: int, own: TraceContext, parent: TraceContext, begun_ns: int) -> None:
         """Tell the span of a commit."""
-        ...
 
 
 class NoSpans:

@@ -14,6 +14,7 @@ class SpilledFrames:
 
     def put(self, key: int, payload: bytes) -> None:
         """Write a frame to disk."""
+        assert key not in self._places, f"two early frames have the key {key}"
         self._places[key] = self._spill.put(payload)
 
     def take(self, key: int) -> bytes:

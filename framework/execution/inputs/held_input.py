@@ -9,6 +9,11 @@ HeldWork = Callable[[], "HeldWork | None"]  # runs user code over records; retur
 _HeldRead = tuple[TopicPartition, int, HeldWork]
 
 
+def input_held_back(guarantee: str, *, is_source: bool) -> "HeldInput | None":
+    """Return the input that a task with this processing guarantee holds until a commit covers it; None: it does not."""
+    return HeldInput() if guarantee == "none" or (guarantee == "at-most-once" and is_source) else None
+
+
 class HeldInput:
     """Input in the order in which it was read: since the last freeze, in the commit on its way, and covered by one.
 
@@ -31,6 +36,10 @@ class HeldInput:
     def froze(self) -> None:
         """A commit begins with the positions of all that was read."""
         assert not self._frozen, "one commit is on its way at a time"
+        held = [*self._read, *self._covered]
+        assert self.uncovered_bytes == sum(size for _, size, _ in self._read), self.uncovered_bytes
+        assert self._counts.total() == len(held), f"{self._counts.total()} are counted, {len(held)} are held"
+        assert all(self.holds(partition) for partition, _, _ in held), self._counts
         self._frozen, self._read = self._read, self._frozen
 
     def committed(self) -> None:

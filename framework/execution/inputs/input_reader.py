@@ -134,6 +134,15 @@ class InputReader:
             held[partition], self.more = (rows, times, stop), True
         return partition, rows if stop - start == len(rows) else rows[start:stop]
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two turns of a task."""
+        assert len(self._turn) == len({*self._turn}), f"an input has two turns: {self._turn}"
+        assert self._held or not self.more, "the rest of a batch is said to be here"
+        for partition, (rows, times, start) in self._held.items():
+            assert partition in self._ordered, f"{partition}: rows are held of an input without an order"
+            assert start < len(rows) == len(times), f"{partition}: {start} of {len(rows)} rows were given"
+            assert self._position[partition] <= rows[start].offset, f"{partition}: a row would be passed over"
+
     def position(self, partition: TopicPartition) -> int:
         """Return the offset up to which a partition was read."""
         return self._position[partition]

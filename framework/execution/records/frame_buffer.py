@@ -43,6 +43,8 @@ class Buffer:
     def frames(self, bytes_max: int) -> Iterator[tuple[TopicPartition, int, bytes]]:
         """Yield (partition, count, body): as few frames as keep to ``bytes_max`` (a larger record has its own)."""
         keys, values, times = self.keys, self.values, self.timestamps
+        assert len(keys) == len(values) == len(times), f"{self.partition}: a record lacks a column"
+        assert len(self.headers) <= len(keys), f"{self.partition}: headers without their records"
         headers = [*self.headers, *[None] * (len(keys) - len(self.headers))] if any(self.headers) else None
         start, count = 0, len(keys)
         for stop in self.cuts(bytes_max):
@@ -66,4 +68,5 @@ class Buffer:
         while cuts[-1] < count:
             room = (ends[cuts[-1] - 1] if cuts[-1] else 0) + bytes_max
             cuts.append(max(cuts[-1] + 1, bisect_right(ends, room)))
+        assert cuts[-1] == count, f"{self.partition}: the frames end at record {cuts[-1]} of {count}"
         return cuts[1:]

@@ -61,25 +61,20 @@ class OutputMode(Protocol):
 
     def buffer(self, partition: TopicPartition) -> Buffer:
         """Return the open frame of a partition of a stream."""
-        ...
 
     def stream_append(self, append: Append) -> Append:
         """Return the function that appends a record to frames of ``buffer``; ``append`` appends its columns."""
-        ...
 
     def external_append(
         self, held: HeldBytes, add: Callable[[ExternalRecord], None], partitions: Sequence[TopicPartition]
     ) -> tuple[Append, Sequence[Any]]:
         """Return (append to a partition of an external topic, the targets); a record goes to ``add``."""
-        ...
 
     def mark(self) -> None:
         """Remember this moment for ``rollback``."""
-        ...
 
     def rollback(self) -> None:
         """Take back what was numbered since ``mark``."""
-        ...
 
 
 class Outputs:
@@ -179,6 +174,14 @@ class Outputs:
         del self._external[length:]
         if self._mode is not None:
             self._mode.rollback()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds between any two turns of a task."""
+        open_frames = {id(buffer) for buffer in self._used}
+        for buffer in (each for buffers in self._streams.values() for each in buffers):
+            assert not buffer.keys or id(buffer) in open_frames, f"{buffer.partition}: no one would take its records"
+        assert self.external_bytes >= HELD_BYTES * len(self._external), (self.external_bytes, len(self._external))
+        assert self._external or not self.external_bytes, f"{self.external_bytes} bytes of records that were taken"
 
     def sender(self, topic: Topic[Any, Any]) -> SendFunction:
         """Return Output.send for the topic: to every stage that reads it, or outside; if it is public, to both."""

@@ -54,6 +54,7 @@ class EarlyPlan:
             yield from opened(sink)
             assert isinstance(sink, EarlySink)
             attributes, at = {targets[index]: name for index, name in names.items()}, self._at[id(sink)]
+            assert not bundle.after < at.seq < bundle.upto.seq, f"{sink.name} has a part of a bundle: {at.seq}"
             if at.seq < bundle.upto.seq:
                 entries = [(attributes[target], raw) for _, target, raw in bundle.outputs if target in attributes]
                 yield partial(sink.release, at.seq, bundle.upto, entries)

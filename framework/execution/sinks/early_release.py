@@ -87,6 +87,8 @@ class OutputQueue:
         self.out, self.let_out_t = out, max(t, self.let_out_t)
         self.bytes -= size
         self.waiting_bytes += size
+        assert self.bytes >= (len(self.outputs) - out) * _HELD_BYTES, f"{len(self.outputs) - out} in {self.bytes} bytes"
+        assert self.waiting_bytes >= out * _HELD_BYTES, f"{out} outputs in {self.waiting_bytes} bytes"
 
     def left(self, count: int) -> None:
         """Forget the first ones."""
@@ -174,12 +176,15 @@ class EarlyReleases:
                 break
         outputs = queued[:stop]
         times, targets, raws = zip(*outputs, strict=True)
+        assert times[-1] <= self.queue.let_out_t, f"an output of {times[-1]} leaves before its time is decided"
         keys, headers = [target.encode() for target in targets], [None] * stop
         digest = digest_outputs(self._digest, keys, raws, times, headers)
         return Bundle(self._seq, Released(self._seq + stop, times[-1], digest), outputs)
 
     def left(self, bundle: Bundle) -> None:
         """Forget a bundle: every sink has it."""
+        assert bundle.after == self._seq, f"a bundle behind {bundle.after} follows output {self._seq}"
+        assert bundle.upto.seq == self._seq + len(bundle.outputs), f"{len(bundle.outputs)} outputs to {bundle.upto.seq}"
         self.queue.left(len(bundle.outputs))
         self._seq, self._digest = bundle.upto.seq, bundle.upto.digest
 
@@ -213,6 +218,7 @@ class EarlyReleases:
 
     def _keep(self, first: int, block: list[EarlyOutput]) -> int:
         """Put a block into the state; return the seq behind it."""
+        assert not self._kept or first == self._kept[-1][1] + 1, f"output {first} is kept behind {self._kept[-1]}"
         self._store.put(_KEPT + _NUMBER.pack(first), msgspec.msgpack.encode(block))
         self._kept.append((first, first + len(block) - 1))
         return first + len(block)

@@ -146,6 +146,7 @@ class Background:
         return 60_000.0 if self.idle else max(0.0, self.retries.due_ms - now_ms)
 
     def _go_on(self, result: Any, now_ms: float) -> bool:
+        assert self._future is None, f"{self._doing} has not ended, and a sink does one step at a time"
         step = self._plan.send(result)
         self.idle = step is None
         if step is None:

@@ -111,6 +111,8 @@ class PendingOutputs:
         """Take a checkpoint that is about to be frozen."""
         assert self.closing is None, "a checkpoint was closed before the one before it was committed"
         assert not self.committed or self.committed[-1].checkpoint_id < closed.checkpoint_id, "checkpoints go back"
+        assert not self.committed or self.committed[-1].end == closed.first, f"blocks before {closed.first} are lost"
+        assert self.committed_bytes == sum(each.size for each in self.committed), self.committed_bytes
         self.closing = closed
         self._store.put(CLOSED + NUMBER.pack(closed.checkpoint_id), msgspec.json.encode(closed))
 

@@ -138,6 +138,7 @@ def with_number(ranges: Sequence[Range], number: int) -> tuple[Range, ...] | Non
         first, before = ranges[at - 1][0], at - 1
     if at < len(ranges) and ranges[at][0] == number + 1:
         last, after = ranges[at][1], at + 1
+    assert not before or ranges[before - 1][1] + 1 < first, f"{first} belongs to the range {ranges[before - 1]}"
     return (*ranges[:before], (first, last), *ranges[after:])
 
 

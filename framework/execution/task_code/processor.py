@@ -154,7 +154,9 @@ class Processor:
                 self.check_keys(partition, offsets, keys)
             cells = headers if any(headers) else None
             self.process_batch(OUTSIDE, RecordBatch(keys, values, timestamps, cells, source=partition, offset=offsets))
-        return len(rows) - self.site.reading.left
+        left = self.site.reading.left
+        assert left < max(1, len(rows)), f"{partition}: none of {len(rows)} rows was processed"
+        return len(rows) - left
 
     def input_is_idle(self, partition: TopicPartition, *, ended: bool = False) -> None:
         """Note that nothing comes from an external partition for now, until its next record (E4); ``ended``: E7."""
@@ -236,6 +238,7 @@ class Processor:
     def before_freeze(self, checkpoint_id: int) -> None:
         """Write the part of the checkpoint's state that is kept in memory; nothing if nothing changed."""
         assert self.records is None or self.records.may_stay, "a checkpoint is closed with records in flight"
+        self.site.outputs.check_invariants()
         self.requests.froze()
         self.site.outbox.close_checkpoint(checkpoint_id)
         self.firing.settle()

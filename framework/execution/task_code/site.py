@@ -21,15 +21,12 @@ class RecordClock(Protocol):
 
     def each(self, batch: RecordBatch, items: Iterator[T]) -> Iterator[T]:
         """Yield ``items``, one for each record of the batch: an item once time is at its record."""
-        ...
 
     def whole(self, batch: RecordBatch) -> None:
         """Move time to a batch that is processed in one turn."""
-        ...
 
     def at(self, batch: RecordBatch, index: int) -> Callable[[], None]:
         """Move time to one record of a batch, from wherever it is; return what moves it back."""
-        ...
 
 
 @dataclass(slots=True)

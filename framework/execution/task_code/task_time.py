@@ -45,6 +45,9 @@ class TaskTime:
 
     def save(self) -> Iterator[tuple[bytes, bytes | int | None]]:
         """Yield the state as (key, value); None: it has no such entry."""
+        now, timers = self._time.now, self._site.timers
+        assert timers.now == now, f"event time is at {now}, and that of timers at {timers.now}"
+        assert self._site.fire is not None or not self.left, "timers are left of a task that has none"
         yield from self._time.save()
         yield FIRING, (_DUE if self._until is None else self._until) if self.left else None
 

@@ -57,6 +57,7 @@ class EventTime:
 
     def begin(self, source: TimeSource) -> None:
         """Records of ``source`` follow: it is not idle. Those of a channel do not move time, its watermarks do."""
+        assert self._under_way is None, f"records of {source} begin within those of {self._under_way}"
         self._idle.discard(source)
         self._ended.discard(source)
         self._under_way = source if source in self._read else None
@@ -68,6 +69,7 @@ class EventTime:
     def end(self, source: TimeSource) -> None:
         """The records of ``source`` are processed."""
         if source in self._read:
+            assert self._under_way in (source, None), f"{source} ends within {self._under_way}"
             self._under_way, self._reached[source] = None, max(self._reached[source], self.highest)
             self._advance()
 
@@ -108,6 +110,8 @@ class EventTime:
 
     def save(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the state as (key, value): one entry for each partition."""
+        assert self._ended <= self._idle, f"sources have ended, and are not idle: {self._ended - self._idle}"
+        assert self._idle <= self._reached.keys(), f"sources that tell no time: {self._idle - self._reached.keys()}"
         entries: dict[TopicPartition, list[bytes]] = {}
         for source, reached in self._reached.items():
             # of those read, the clock of this process decided, unless that is logged; but not that they have ended

@@ -90,6 +90,8 @@ class TimerQueue:
 
     def settle(self) -> None:
         """Note which timers of the last records are gone; no record is at work. Behind each batch: it takes as long."""
+        assert len(self._heap) + len(self._left) == len(self._in_heap), "a timer is in the heap twice, or is lost"
+        assert len(self._gone) <= len(self._in_heap), f"{len(self._gone)} timers are gone of {len(self._in_heap)}"
         if self._touched:
             touched, self._touched = self._touched, set()
             for raw in touched & self._in_heap:

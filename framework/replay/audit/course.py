@@ -28,14 +28,12 @@ class AuditCourse(Protocol):
 
     def begin(self, newest: list[Snapshot]) -> list[Snapshot] | None:
         """Return the commits at which an audit begins, given the newest ones; None: it must wait."""
-        ...
 
     def step(self, base: list[Snapshot], newest: list[Snapshot]) -> tuple[AuditStep, list[Snapshot]] | None:
         """Make a step of all tasks again, each after those that it reads; return where it ends. None: nothing is new.
 
         Raises as ``AuditedTask.step``.
         """
-        ...
 
 
 class AlignedCourse:

@@ -73,7 +73,6 @@ class TaskSteps(Protocol):
 
     def task(self, log: LogReader, begin: int, before: Commit, after: Snapshot) -> HistoryTask:
         """Return the task of a step from the commit ``before``, at offset ``begin`` of the changelog."""
-        ...
 
     def run(
         self,
@@ -85,11 +84,9 @@ class TaskSteps(Protocol):
         value_of: ValueOf,
     ) -> list[Frame]:
         """Make the step; return what is sent. ``taken``: of the tasks before it, maybe more."""
-        ...
 
     def is_compared(self, store: int, key: bytes) -> bool:
         """Tell whether a difference in an entry is one."""
-        ...
 
 
 class AuditTally:

@@ -24,7 +24,6 @@ class TaskAccount(Protocol):
 
     def recount(self) -> None:
         """Count the open write batch exactly. Raises Halted if it has outgrown its bound (A9)."""
-        ...
 
 
 class CacheRoom:

@@ -36,15 +36,12 @@ class ReportsWithin(Protocol):
 
         ``goes_on``: whether a record or a timer is done since the last look.
         """
-        ...
 
     def sample(self) -> bool:
         """Look which key is processed; return whether one is."""
-        ...
 
     def calls_are(self, blocked: Blocked | None) -> None:
         """Let the next reports say in what the loop of the calls is held up, None: it turns."""
-        ...
 
 
 class BlockingWatch:

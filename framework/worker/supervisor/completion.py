@@ -19,17 +19,14 @@ class TaskSaid(Protocol):
     @property
     def checkpoint_id(self) -> int:
         """The last checkpoint that it has committed, or left out; -1: none is known."""
-        ...
 
     @property
     def idle_in(self) -> int | None:
         """The checkpoint that says that all its inputs are idle."""
-        ...
 
     @property
     def ended_in(self) -> int | None:
         """The checkpoint that says that all its inputs have ended."""
-        ...
 
 
 def idle_in(job: Job, inputs: int, tasks: Iterable[TaskSaid], *, ending: bool, waits_for_idle: bool) -> int | None:

@@ -6,6 +6,7 @@ from grete.core.actions import Action
 from grete.core.aligned.task import TaskCore
 from grete.core.deterministic.task import DeterministicCore
 from grete.core.events import Event, Message
+from grete.execution.engine.driver import TaskDriver
 from grete.protocol.control import decode_marker, decode_rollback_marker
 from grete.protocol.envelope import MessageType
 from tests.verification.simulation.oracle import Violation
@@ -25,6 +26,21 @@ def check_steps(core: TaskCore | DeterministicCore, process: str) -> None:
                 raise Violation("core", f"{process}: after {event}: {error}") from error
 
     setattr(core, "step", checked)  # noqa: B010  # mypy does not let a method be assigned
+
+
+def check_turns(driver: TaskDriver, process: str) -> None:
+    """Let a driver check the state of all its parts after each turn that an error has not ended."""
+    tick = driver.tick
+
+    def checked() -> bool:
+        busy = tick()
+        try:
+            driver.check_invariants()
+        except AssertionError as error:
+            raise Violation("core", f"{process}: behind a turn: {error}") from error
+        return busy
+
+    setattr(driver, "tick", checked)  # noqa: B010  # as above
 
 
 _MARKERS = 8  # of that many markers one is given twice; of the rollback markers each is

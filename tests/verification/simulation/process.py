@@ -20,7 +20,7 @@ from grete.ports import Write
 from grete.protocol.changelog_position import decode_changelog_position
 from tests.verification.simulation.boundary import Ambush
 from tests.verification.simulation.calls_kind import SimCaller
-from tests.verification.simulation.core import SimCore, check_steps
+from tests.verification.simulation.core import SimCore, check_steps, check_turns
 from tests.verification.simulation.disk import Host, SimOverlay, SimSpill, SimStore
 from tests.verification.simulation.invariants import Checker
 from tests.verification.simulation.log import SharedLog
@@ -111,6 +111,7 @@ class Process:
         host.in_use = True
         if around.checked:
             check_steps(self.core, self.name)
+            check_turns(self.driver, self.name)
         if around.tell is not None:
             names = {wiring.producer: wiring.name for wiring in plan.wirings.values()}
             tell_steps(self.core, self.name, names.__getitem__, around.tell)

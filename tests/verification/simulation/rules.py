@@ -52,7 +52,7 @@ INVARIANTS = {
     "outside twice": "without releases, what is outside twice came once after a successor had looked (D5)",
     "release": "each output of a deterministic sink leaves once, in order, and the release says which (D5)",
     "prefix": "all that is sent and let out is what a run from the valid decisions alone begins with (D1 to D5)",
-    "core": "the state of a core is one that it may have between two steps: its check_invariants()",
+    "core": "the state of a core, and of its driver, is one that there may be between two steps: check_invariants()",
     "refused": "a start of a graph that is not the job's writes nothing (1.2, C1)",
     "halted": "no process halts: nothing was broken on purpose",
     "error": "no process ends by an error that is not foreseen",

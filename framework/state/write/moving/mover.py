@@ -20,15 +20,12 @@ class Mover(Protocol):
 
     def check(self, routes: Sequence[Route], *, assume_keyed: bool) -> None:
         """Raise ConfigError for a store whose keys do not tell where they belong, by what is there now."""
-        ...
 
     def write(self, routes: Sequence[Route], bulk_write: BulkWrite) -> tuple[list[AttemptData], Counter[str]]:
         """Write all state; return the attempt of each task, and the entries by "stage/store"."""
-        ...
 
     def committed(self, changelog_positions: Sequence[ChangelogPosition]) -> None:
         """Take note that what ``write`` wrote counts, task by task with these commits."""
-        ...
 
 
 class InProcess:
