@@ -52,4 +52,10 @@ WORKER_PROCESS = Lifecycle(
     last=ProcessState.ABSENT,
 )
 
-STANDBY_PROCESS = Lifecycle("a standby process", first=ProcessState.WAITING, changes=_SHARED, last=ProcessState.ABSENT)
+STANDBY_PROCESS = Lifecycle(
+    "a standby process",
+    first=ProcessState.WAITING,
+    changes=_SHARED
+    | {(ProcessState.RUNNING, ProcessState.ABSENT): "it crashed while it restored for a worker to come"},
+    last=ProcessState.ABSENT,
+)

@@ -67,6 +67,18 @@ def test_a_standby_that_crashes_stops_no_machine() -> None:
     assert made.hosted() == {0: RUNNING, 1: HostedState.STANDBY}
 
 
+def test_a_standby_that_crashes_while_a_worker_waits_for_its_restore_lets_that_start() -> None:
+    """The partition is to be active, and its standby may first end its restore: dead, it holds nothing back."""
+    made = Machine()
+    made.assign(standby=[1])
+    made.run(1.0)
+    made.assign(0, 1)
+    made.standbys[1].end = exit_with(1)
+    made.standbys[1].open.clear()
+    made.run(SOON_S)
+    assert made.hosted() == {0: RUNNING, 1: RUNNING}
+
+
 def test_a_standby_whose_worker_is_to_come_is_told_once() -> None:
     """It opens ahead what the worker needs, while another machine still runs the partition."""
     made = Machine()
