@@ -34,12 +34,14 @@ class Pair(Machines):
         self.up(machine, replicas, "--http=127.0.0.1:0", "--set=checkpoint_interval_ms=100")
 
     def status(self, machine: str) -> dict[str, Any]:
-        """Return the content of /status.json of a machine."""
+        """Return the content of /status.json of a machine, with its own processes: each shows those of all."""
         found = re.search(r"health: (http://\S+)", (self.directory / f"{machine}.log").read_text())
         if found is None:
             return {"workers": [], "standbys": []}
         with urllib.request.urlopen(f"{found[1]}/status.json", timeout=LIMIT_S) as answer:
-            return dict(json.load(answer) or {"workers": [], "standbys": []})
+            whole: dict[str, Any] = json.load(answer) or {}
+        kinds = "workers", "standbys"
+        return whole | {kind: [each for each in whole.get(kind, ()) if not each["host"]] for kind in kinds}
 
     def ready(self, machine: str) -> set[int]:
         """Return the partitions whose standbys on a machine have all that is committed."""
