@@ -18,13 +18,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from grete.testing.broker.find import Broker
 from tests.support.kafka_topics import create
-from tests.support.waiting import Patience, pause, until
+from tests.support.waiting import Patience, until
+from tests.worker.watched_members import WatchedMembers
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 PARTITIONS = 4
 LIMIT_S = 120.0  # of any wait: far beyond what a slow machine needs
-ASK_S = 0.2  # between two questions: each is a command, which takes as long
+ASK_S = 0.2  # between two looks
 LONG_FETCHES = "consumer.fetch.wait.max.ms=100\n"  # else half of the computing is to ask for what is not there
 KEYS = [f"key-{number}" for number in range(24)]
 CODE = """
@@ -68,6 +69,7 @@ class Machines:
         self.given = 0
         self.options = directory / "kafka.properties"
         self.options.write_text(LONG_FETCHES)
+        self.watched = WatchedMembers(broker.bootstrap, self.name)
 
     def command(self, *arguments: str) -> list[str]:
         """Return a command line of grete about this job."""
@@ -109,23 +111,16 @@ class Machines:
         done = subprocess.run(self.command("members", "--json"), capture_output=True, text=True, check=True)
         return [row for row in map(json.loads, done.stdout.splitlines()) if row["state"] != "silent"]
 
-    def running(self) -> dict[str, list[int]]:
-        """Return machine → the partitions that run there."""
-        return {
-            str(row["machine"]): sorted(int(p) for p, state in dict(row["partitions"]).items() if state == "running")  # type: ignore[call-overload]  # a JSON object
-            for row in self.members()
-        }
-
     def until(self, condition: Callable[[dict[str, list[int]]], bool]) -> dict[str, list[int]]:
         """Wait until the members say something."""
         found = dict[str, list[int]]()
 
         def is_so() -> bool:
             nonlocal found
-            found = self.running()
+            found = self.watched.running()
             return condition(found)
 
-        until(is_so, "what the members say", step=lambda: pause(ASK_S), saw=lambda: f"{found}\n{self.logs()}")
+        until(is_so, "what the members say", step=lambda: None, saw=lambda: f"{found}\n{self.logs()}")
         return found
 
     def shared_by(self, *machines: str) -> Callable[[dict[str, list[int]]], bool]:
@@ -169,6 +164,7 @@ class Machines:
 
     def close(self) -> None:
         """End what still runs."""
+        self.watched.close()
         for started in self.ups.values():
             with suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGKILL)
