@@ -30,6 +30,11 @@ class LosingTopic:
             time.sleep(min(seconds, 0.001))
         return [(offset, 0, self.rows[offset]) for offset in range(begin, self._read)]
 
+    def lose(self, count: int) -> None:
+        """Take the last rows away; what comes later has their offsets."""
+        del self.rows[-count:]
+        self._read = min(self._read, len(self.rows))
+
     def write(self, data: bytes) -> None:
         """Append a message, or lose it."""
         message = decode_members_message(data)
@@ -59,6 +64,28 @@ def test_members_read_the_last_report_of_each_other() -> None:
     topic.rows.append(encode_members_message(Leave(member="b", session="there")))
     until(lambda: here.reports() == {})
     here.close()
+
+
+def test_a_thread_that_ends_by_a_mistake_ends_the_member() -> None:
+    """Else its process would go on without a heartbeat, and learn nothing of what is moved away from it."""
+    topic = LosingTopic(lost=0)
+    topic.read = lambda _: 1 // 0  # type: ignore[assignment, return-value]  # the mistake
+    client = MembersClient(topic, membership(MemberId("a", "s", "one"), 1, SETTINGS), SETTINGS)
+    until(lambda: client.error is not None)
+    assert "ZeroDivisionError" in str(client.error)
+    client.close()
+
+
+def test_offsets_that_go_back_stop_no_member() -> None:
+    """As after an unclean election of a leader, which may take the newest rows away."""
+    topic = LosingTopic(lost=0)
+    client = MembersClient(topic, membership(MemberId("a", "s", "one"), 1, SETTINGS), SETTINGS)
+    until(lambda: client.duties().active == {0})
+    beats = topic.beats[-1]
+    topic.lose(3)
+    until(lambda: topic.beats[-1] > beats + 3)
+    assert client.error is None
+    client.close()
 
 
 def test_a_lost_heartbeat_is_sent_again() -> None:

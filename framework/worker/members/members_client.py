@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from grete.core.members.assignor import caught_up
 from grete.core.members.membership import Duties, Membership
 from grete.core.members.view import MemberId, MembersView
-from grete.errors import FrameworkError
+from grete.errors import FrameworkError, TransientError
 from grete.protocol.errors import DecodeError
 from grete.protocol.members import (
     HeldPartition,
@@ -268,8 +268,9 @@ class MembersClient:
             beat_s = time.monotonic()
             while not self._ending.is_set():
                 beat_s = self._turn(beat_s)
-        except FrameworkError as error:
-            self.error = error
+        except Exception as error:  # noqa: BLE001  # else this member would be silent, and run on what others take over
+            mistake = TransientError(f"the members' thread has ended: {type(error).__name__}: {error}: start again")
+            self.error = error if isinstance(error, FrameworkError) else mistake
 
     def _turn(self, beat_s: float) -> float:
         """Write what is due, read what has come; return when the next heartbeat is due."""

@@ -137,6 +137,7 @@ class World:
             self._beat(member, member.core.heartbeat(self._held(member)))
         elif news and member.core.beat >= 0:  # as MembersClient: the first heartbeat has them, too
             self._beat(member, member.core.report(self._held(member)))
+        member.core.check_invariants()
         made = member.core.decide()
         if made is not None:
             self.assignments += 1
