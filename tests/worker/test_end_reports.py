@@ -1,6 +1,9 @@
 """The last report of a worker, in real processes: its supervisor knows why it ended, and has read no log for that."""
 
 import os
+import threading
+import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -111,3 +114,37 @@ def test_the_last_report_is_whole_although_the_pipe_is_full() -> None:
     os.waitpid(pid, 0)
     os.close(reader)
     assert [decode_standby_report(line) for line in said] == [before, last]
+
+
+def test_a_supervisor_that_is_stopped_for_minutes_has_the_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After five seconds it was given up, and a worker that was fenced meanwhile was started again: its code was lost.
+
+    A clock that is a minute later at each look is that supervisor: it reads once the end has begun to wait.
+    """
+    reader, writer = os.pipe()
+    pipe, lines, said = StatusPipe(writer), StatusLines(), list[bytes]()
+    pipe.report(StandbyReport(tasks=(), end=EndReport(reason="other", text="x" * (1 << 18))))
+    last = StandbyReport(tasks=(), end=EndReport(reason="disk", text="full"))
+    looks = count(step=60)
+    waits = threading.Event()
+
+    def minute_later() -> float:
+        if (now := next(looks)) >= 60:
+            waits.set()
+        return float(now)
+
+    monkeypatch.setattr(time, "monotonic", minute_later)
+
+    def end() -> None:
+        pipe.end(last)
+        os.close(writer)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    waits.wait()
+    while not said or decode_standby_report(said[-1]) != last:
+        more = lines.read(reader)
+        assert more is not None
+        said += more
+    ending.join()
+    os.close(reader)

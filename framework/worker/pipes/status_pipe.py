@@ -14,7 +14,7 @@ from grete.protocol.report import AnyReport, StandbyReport, WorkerReport, encode
 from grete.settings import MiB
 
 LINE_BYTES_MAX = 16 * MiB  # of a status that never ends; then it is dropped. Of a task it has some KiB
-END_S = 5.0  # for which the end of a process waits for its supervisor
+END_S = 300.0  # for which the end of a process waits for its supervisor: without its code it would be started again
 R = TypeVar("R", WorkerReport, StandbyReport)
 READ_BYTES_MAX = 1 * MiB  # at a look: other workers, and signals, have their turn
 
