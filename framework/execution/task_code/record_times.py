@@ -142,7 +142,7 @@ def _intake(batch: RecordBatch, context: Context) -> Sequence[int]:
 
 def part_of(batch: RecordBatch, begin: int, end: int) -> RecordBatch:
     """Return the records of a batch from ``begin`` up to ``end``."""
-    assert 0 <= begin < end <= len(batch.keys), f"records {begin} to {end} of {len(batch.keys)}"
+    assert 0 <= begin <= end <= len(batch.keys), f"records {begin} to {end} of {len(batch.keys)}"
     cut = slice(begin, end)
     return batch._replace(
         keys=batch.keys[cut],
