@@ -40,9 +40,11 @@ class Inputs:
     """
 
     def __init__(self, task: TaskWiring, limits: Limits, *, aligned: bool) -> None:
-        self.name, self.aligned = task.name, aligned  # the name for errors
+        self.name = task.name  # for errors
+        self.aligned = aligned
         self.checkpoint_ahead_ms = limits.checkpoint_ahead_ms
-        self.early, ordered = EarlyBuffer(limits.early_memory_bytes_max, limits.early_bytes_max), sorted(task.channels)
+        self.early = EarlyBuffer(limits.early_memory_bytes_max, limits.early_bytes_max)
+        ordered = sorted(task.channels)
         self.channels = {key: Channel(task.name, *key) for key in ordered if key[0] not in task.logical}
         self.logical = {key: LogicalChannel(task.name, *key) for key in ordered if key[0] in task.logical}
         self.totals = ChannelTotals(self.channels)

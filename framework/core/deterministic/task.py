@@ -49,7 +49,8 @@ class DeterministicCore:
     ) -> None:
         self.task, self.releases = task, releases
         self.status = DETERMINISTIC_TASK.first
-        self.frozen = self._mono_ms = self._mono_us = 0  # ``frozen``: the checkpoint closed last
+        self.frozen = 0  # the checkpoint closed last
+        self._mono_ms = self._mono_us = 0
         self.inputs = self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
         self.seen, self.external = self.merge.seen, ExternalInputs(task.external, task.bootstrap, task.starts)
         self.time = LogicalClock(max(limits.progress_interval_ms, pace_ms), limits.time_lease_ms)
@@ -60,7 +61,8 @@ class DeterministicCore:
         self.outputs = LogicalSender(task, self.sender, self.ownership, releases=releases, pace_us=pace_ms * 1_000)
         self.start_up = StartUp(task.name, task.changelog, self.ownership, partial(check_deterministic, task))
         self.commits = CommitPipeline(task, self.ownership, self.sender, limits.changelog_retention_ms)
-        self.ahead, self.results = WriteAhead(self.commits, self.closing, self.seen), CallResults()
+        self.ahead = WriteAhead(self.commits, self.closing, self.seen)
+        self.results = CallResults()
         self.changelog = TaskChangelog(self.start_up, self.ownership, self.commits, self.seen)
         made = self.outputs, self.results
         self._appends = Appends(self.changelog, self.time, self.source, *made, releases=releases, durable=durable)
