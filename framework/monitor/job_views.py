@@ -74,7 +74,9 @@ class JobViews:
     def of_supervisor(self, local: LocalJob, member: JobMember | None = None) -> JobView:
         """Return the view of all workers of a supervisor, and of the members of the job, if this is one of them."""
         supervisor = local.supervisor
-        names = {} if member is None else machine_names(member.client.members())
+        here, members = self._host, None
+        if member is not None:
+            here, members = member.machine, tuple(_members(member))
         return replace(
             self._view(tuple(_worker(each, supervisor.pid(each.number)) for each in supervisor.workers.values())),
             standbys=tuple(
@@ -83,10 +85,10 @@ class JobViews:
             ),
             log_trouble=local.patience.trouble,
             incidents=tuple(Incident(at_ms, text) for at_ms, text in supervisor.incidents),
-            members=None if member is None else tuple(_members(member, names)),
+            members=members,
             partitions_here=len(supervisor.core.assignment.active),
             moved_ms=0 if member is None else member.last_move_ms,
-            host=self._host if member is None else names.get(member.session, member.machine),
+            host=next((each.machine for each in members or () if each.here), here),
         )
 
     def of_worker(self, partition: int, said: WorkerReport) -> JobView:
@@ -124,13 +126,14 @@ def machine_names(rows: Sequence[MemberRow]) -> dict[str, str]:
     }
 
 
-def _members(member: JobMember, names: Mapping[str, str]) -> Iterator[MemberShown]:
-    reports, now_s = member.client.reports(), time.monotonic()
-    for row in member.client.members():
+def _members(member: JobMember) -> Iterator[MemberShown]:
+    reports, rows, now_s = member.client.reports(), member.client.members(), time.monotonic()
+    names = machine_names(rows)
+    for row in rows:
         report = reports.get(row.session)
         yield MemberShown(
             session=row.session,
-            machine=names.get(row.session, row.machine),
+            machine=names[row.session],
             owns=row.owns,
             leads=row.leads,
             leaving=row.leaving,

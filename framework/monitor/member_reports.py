@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from grete.monitor.hiding import without_values
 from grete.monitor.job_view import Incident, JobView, WorkerView
-from grete.monitor.job_views import machine_names
 from grete.protocol.members import REPORT_BYTES_MAX
 from grete.protocol.report import TaskReport
 from grete.worker.members.members_client import MembersClient, OtherReport
@@ -79,20 +78,23 @@ class MemberReports:
         if len(body) <= REPORT_BYTES_MAX:
             self._client.report(body)
 
-    def others(self) -> list[JobView]:
-        """Return the parts of other members, with their times by this machine's clock, as of when they came."""
-        found, names = self._client.reports(), machine_names(self._client.members())
+    def others(self, view: JobView) -> list[JobView]:
+        """Return the parts of other members of a view, with their times by this machine's clock, as of when they came.
+
+        A report is read once, however often it is asked for.
+        """
+        found, names = self._client.reports(), {each.session: each.machine for each in view.members or ()}
         now_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
         for session, report in found.items():
             known = self._read.get(session)
             if known is None or known[0] is not report:
-                view = decode_view(report.body)
+                part = decode_view(report.body)
                 came_ms = now_ms - round((now_s - report.at_s) * 1_000)
-                if view is not None:
-                    view = by_clock(replace(view, host=names.get(session, view.host)), came_ms)
-                self._read[session] = report, view
+                if part is not None:
+                    part = by_clock(replace(part, host=names.get(session, part.host)), came_ms)
+                self._read[session] = report, part
         self._read = {session: each for session, each in self._read.items() if session in found}
-        return [view for _, view in self._read.values() if view is not None]
+        return [part for _, part in self._read.values() if part is not None]
 
 
 def pace_s(size: int, members: int) -> float:

@@ -71,6 +71,10 @@ class JobWatch:
         text = f"{type(error).__name__} {ELSEWHERE}" if self._hide else str(error)
         self._monitor.end(ServingEnd("halted" if isinstance(error, Halted | ConfigError) else "failed", text))
 
+    def turned(self) -> None:
+        """The loop that is watched goes on."""
+        self._monitor.pulse.turned()
+
     def show(self, view: JobView, others: Sequence[JobView] = (), *, turned: bool = True) -> None:
         """Show a view, with the parts of ``others`` where the whole job is shown."""
         if turned:

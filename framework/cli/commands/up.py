@@ -1,6 +1,7 @@
 """`grete up`: the workers of a job, until Ctrl-C."""
 
 import math
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from grete.monitor.member_reports import MemberReports
     from grete.monitor.watching import JobWatch
 
+
+SHOWN_S = 0.1  # between two views of what the workers say, at least: a browser takes two a second
 
 app = typer.Typer(add_completion=False)
 
@@ -104,6 +107,7 @@ class _Shown:
     def __init__(self, found: JobTarget, page: PageOptions, member: JobMember | None, opened: ExitStack) -> None:
         """Serve what is asked for, until ``opened`` is closed."""
         self._member = member
+        self._next_s = 0.0
         if page.http is not None:
             from grete.monitor.watching import watching
 
@@ -119,16 +123,19 @@ class _Shown:
             self._reports = MemberReports(member.client, hide_values=self.watch is None or page.hide_values)
 
     def turn(self, local: LocalJob) -> None:
-        """Show what has changed."""
-        reports = self._reports
+        """Show what has changed, some times a second at most: a view has all tasks of the job."""
+        reports, now_s = self._reports, time.monotonic()
         due = reports is not None and reports.due
-        if self._views is None or not (due or self.watch is not None):
+        if self.watch is not None:
+            self.watch.turned()
+        if self._views is None or now_s < self._next_s or not (due or self.watch is not None):
             return
+        self._next_s = now_s + SHOWN_S
         view = self._views.of_supervisor(local, self._member)
         if reports is not None and due:
             reports.send(view)
         if self.watch is not None:
-            self.watch.show(view, () if reports is None else reports.others())
+            self.watch.show(view, () if reports is None else reports.others(view))
 
 
 def _begin(
