@@ -4,30 +4,30 @@ A command that ends has no address at which it could be asked; a scheduler's gat
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from grete.errors import FrameworkError
-from grete.spark.backfill.account.reconciled import HistoryAccount
+from grete.spark.backfill.account.reconciled import HistoryAccount, InputAccount
 
-_COUNTS = {
-    "rows": "rows of files",
-    "taken": "rows of files that the job took as records",
-    "refused": "rows of files that are no records",
-    "twice": "rows of an offset that had been there",
-    "left_out": "rows before start=, or for the live job",
-    "in_no_file": "offsets between those of the files that are in none",
-    "from_log": "offsets that were read from the log",
-    "log_keys": "different keys of the first records of the log behind the files",
-    "known_keys": "of these keys, how many are in the files",
-}
-_TIMES = {
-    "first_ms": ("first", "lowest time of a record of the files"),
-    "last_ms": ("last", "highest time of a record of the files"),
-    "log_ms": ("log", "time of the first record of the log behind the files"),
-}
+_COUNTS: tuple[tuple[str, str, Callable[[InputAccount], int]], ...] = (
+    ("rows", "rows of files", lambda each: each.rows),
+    ("taken", "rows of files that the job took as records", lambda each: each.taken),
+    ("refused", "rows of files that are no records", lambda each: each.refused),
+    ("twice", "rows of an offset that had been there", lambda each: each.twice),
+    ("left_out", "rows before start=, or for the live job", lambda each: each.left_out),
+    ("in_no_file", "offsets between those of the files that are in none", lambda each: each.in_no_file),
+    ("from_log", "offsets that were read from the log", lambda each: each.from_log),
+    ("log_keys", "different keys of the first records of the log behind the files", lambda each: each.log_keys),
+    ("known_keys", "of these keys, how many are in the files", lambda each: each.known_keys),
+)
+_TIMES: tuple[tuple[str, str, Callable[[InputAccount], int | None]], ...] = (
+    ("first", "lowest time of a record of the files", lambda each: each.first_ms),
+    ("last", "highest time of a record of the files", lambda each: each.last_ms),
+    ("log", "time of the first record of the log behind the files", lambda each: each.log_ms),
+)
 
 
 def write_metrics(path: Path, job: str, account: HistoryAccount, keys: int, differences: int | None) -> None:
@@ -43,10 +43,10 @@ def write_metrics(path: Path, job: str, account: HistoryAccount, keys: int, diff
             family.labels(job, *which).set(value)
 
     places = [((each.topic, str(each.partition)), each) for each in account.inputs]
-    for name, text in _COUNTS.items():
-        gauge(name, text, [(place, getattr(each, name)) for place, each in places], "topic", "partition")
-    for field, (name, text) in _TIMES.items():
-        times = [(place, at / 1_000) for place, each in places if (at := getattr(each, field)) is not None]
+    for name, text, count_of in _COUNTS:
+        gauge(name, text, [(place, count_of(each)) for place, each in places], "topic", "partition")
+    for name, text, ms_of in _TIMES:
+        times = [(place, at / 1_000) for place, each in places if (at := ms_of(each)) is not None]
         gauge(f"{name}_timestamp_seconds", text, times, "topic", "partition")
     gauge("state_keys", "keys of the state that were made, or made again", [((), keys)])
     if differences is not None:
