@@ -71,7 +71,13 @@ class Pair(Machines):
 
     def require_warm(self, machine: str, partitions: set[int]) -> None:
         """These partitions began on a machine where a standby was: no record but those of the last commits came in."""
-        tasks = {name: task for w in self.status(machine)["workers"] for name, task in w["tasks"].items()}
+
+        def running() -> dict[str, Any] | None:
+            tasks = {name: task for w in self.status(machine)["workers"] for name, task in w["tasks"].items()}
+            began = [tasks.get(f"count-{partition}", {}).get("status") == "running" for partition in partitions]
+            return tasks if all(began) else None
+
+        tasks = until(running, "the page shows that they run", saw=self.logs)
         for partition in partitions:
             counters = tasks[f"count-{partition}"]["counters"]
             assert (counters.get("restores", 0), counters.get("wipes", 0), counters.get("redos")) == (0, 0, 1)

@@ -3,6 +3,7 @@
 import io
 import logging
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +135,7 @@ def test_a_task_that_something_else_holds_up_waits_for_no_task(scene: Scene) -> 
         elif worker.patience.silent:
             silent.append(waits)
             worker.patience.answered("the log")
-            count.parts.sends.pending.bytes += 1 << 30
+            count.parts.sends.pending.produced(1 << 30, time.monotonic() * 1_000)
         elif count.mode.held_up:
             held_up.append(waits)
         return len(held_up) == 3

@@ -85,7 +85,12 @@ class WorkerUnderTest:
         self.process.send_signal(number)
 
     def ends(self) -> int:
-        """Wait for its end; return the exit code."""
+        """Wait for its end; return the exit code. Its reports are read as a supervisor does: it waits for a reader."""
+        patience = Patience("the worker's end", self._said)
+        while self._reader >= 0:
+            patience.check()
+            if select.select([self._reader], [], [], LOOK_S)[0] and not os.read(self._reader, 1 << 16):
+                break
         with bounded("the worker's end", self._said):
             return self.process.wait()
 

@@ -209,8 +209,7 @@ class Inputs:
             return False
         fresh = self.rollbacks.is_new(header)
         if fresh and (other := self.rollbacks.other_graph(marker)) is not None:
-            # one that is not fresh is superseded by one that was ours
-            raise self._halted(partition, offset, header, other)
+            raise self._halted(partition, offset, header, other)  # one that is not fresh is superseded by ours
         channel.announced(generation, restored, offset)
         if fresh:
             self._learn_rollback(partition, offset, marker, frozen)
@@ -331,14 +330,13 @@ class Inputs:
         """Raise AssertionError unless this holds between any two steps of a task that has frozen ``frozen``."""
         self.early.check_invariants(frozen)
         self.totals.check_invariants()
+        for logical in self.logical.values():
+            logical.check_invariants()
         for channel in self.channels.values():
             channel.check_invariants(frozen)
             assert channel.included < channel.next_seq or self.taken_back, channel
-        for logical in self.logical.values():
-            logical.check_invariants()
-        for producer, _ in self.included if self.aligned and not self.taken_back else ():
-            known = producer in self.rollbacks.known
-            assert not (known and self.rollbacks.takes_back(producer, self.included)), producer
+        for producer in self.rollbacks.known if self.aligned and not self.taken_back else ():
+            assert not self.rollbacks.takes_back(producer, self.included), producer
 
     def _channel(self, header: Header, partition: TopicPartition, offset: int) -> Channel:
         channel = self.channels.get((header.producer, partition))

@@ -49,8 +49,7 @@ class DeterministicCore:
     ) -> None:
         self.task, self.releases = task, releases
         self.status = DETERMINISTIC_TASK.first
-        self.frozen = 0  # the checkpoint closed last
-        self._mono_ms = self._mono_us = 0
+        self.frozen = self._mono_ms = self._mono_us = 0  # the checkpoint closed last, and the time now
         self.inputs = self.merge = Merge(task.name, task.channels, limits.early_memory_bytes_max)
         self.seen, self.external = self.merge.seen, ExternalInputs(task.external, task.bootstrap, task.starts)
         self.time = LogicalClock(max(limits.progress_interval_ms, pace_ms), limits.time_lease_ms)
@@ -343,8 +342,8 @@ class DeterministicCore:
     def check_invariants(self) -> None:
         """Raise AssertionError unless this holds between any two steps."""
         self.sender.check_invariants()
-        self.changelog.check_invariants(self.status, self.frozen)
         self.merge.check_invariants()
+        self.changelog.check_invariants(self.status, self.frozen)
         self.source.check_invariants(committing=self._appends.committing)
         self.processing.check_invariants(running=self.status is TaskStatus.RUNNING)
         self.external.check_invariants()
