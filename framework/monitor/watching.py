@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from grete.api.jobs.job import Job
 from grete.errors import ConfigError, ExitCode, FrameworkError, Halted
-from grete.job.directory import JobDirectory
+from grete.job.directory import JobDirectory, directory_of
 from grete.logs.address import open_reader
 from grete.logs.patience import Patience
 from grete.monitor.access import access_of
@@ -92,13 +92,14 @@ def watching(
     job_directory: JobDirectory,
     address: str,
     *,
+    reference: str,
     tasks: Collection[str] | None = None,
     hide_values: bool = False,
 ) -> Iterator[JobWatch]:
     """Serve at ``address`` within the block. Raises ConfigError if that cannot be had.
 
-    ``tasks``: the names of those that this process runs, None: all. ``hide_values``: no value of a record, of a state
-    or in an error is served.
+    ``reference``: the job as a command names it. ``tasks``: the names of those that this process runs, None: all.
+    ``hide_values``: no value of a record, of a state or in an error is served.
     """
 
     def open_log() -> Log:
@@ -107,8 +108,11 @@ def watching(
     def open_to_read() -> JobLogReader:
         return open_reader(job_directory.address, job_directory.directory / "log.db")
 
+    usual = job_directory.directory == directory_of(job, None, job_directory.address)
+    where = [] if usual else [f"--directory={job_directory.directory}"]
+    redrive = ["grete", "dlq", "redrive", reference, *where, *job_directory.address.arguments()]
     with ExitStack() as opened:
-        browse = Browse(job, job_directory.state_directory, open_to_read, hide_values=hide_values)
+        browse = Browse(job, job_directory.state_directory, open_to_read, hide_values=hide_values, redrive=redrive)
         page = Page(graph_of(job, settings, tasks, hide_values=hide_values), browse)
         opened.callback(page.close)
         monitor = Monitor(LIVE_SHARE * settings.liveness_timeout_ms / 1_000, page)

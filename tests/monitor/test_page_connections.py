@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grete.monitor import bounded_connection
-from grete.monitor.page.browse import EntriesPage
+from grete.monitor.page.browse_rows import EntriesPage
 from grete.monitor.page.page import BROWSING_MAX, CLIENTS_MAX
 from grete.monitor.server import serving
 from tests.monitor.conftest import asked, monitor_of

@@ -25,6 +25,7 @@ from grete.logs.open_transactions import told_all
 from grete.ports import JobLogReader
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
+from grete.state.read.letter_condition import condition
 from grete.state.read.shown import decoded, printable
 
 app = typer.Typer(
@@ -36,10 +37,10 @@ OnlyLetters = Annotated[
         metavar="FIELD=TEXT",
         help="Only letters that match this; may be repeated. Fields: dlq, partition, offset (of the letter), "
         "stage, topic, source (such as orders[0]), key, window, join, timer (its time), which are to equal the text; "
-        "error is to contain it.",
+        "error is to contain it, class is that of the error; from=TIME and to=TIME (ISO 8601, UTC if it has no zone): "
+        "the record's time, from the one and before the other.",
     ),
 ]
-FIELDS = ("dlq", "partition", "offset", "error", "stage", "topic", "source", "window", "join", "timer", "key")
 
 
 @job_command(app, "list", without="set")
@@ -85,28 +86,26 @@ def dlq_show(
     json: AsJson = False,
 ) -> None:
     """Print dead letters: error, traceback, and the record as it came."""
-    check_condition(where or ())
+    wanted = condition(where or ())
     with named.read() as (job, log):
         _check_has_letters(job)
-        wanted = condition(where or (), job)
-        found = [letter for letter in letters(log, job) if wanted(letter)][-count:]
+        found = [letter for letter in letters(log, job) if wanted(job, letter)][-count:]
         _print_letters(job, log, found, as_json=json)
 
 
 @job_command(app, "redrive", without="set")
 def dlq_redrive(named: NamedJob, *, where: OnlyLetters = None) -> None:
     """Send the records of dead letters to the topic that they came from, each once; the job may run meanwhile."""
-    check_condition(where or ())
+    wanted = condition(where or ())
     with named.write() as (job, log):
         _check_has_letters(job)
-        wanted = condition(where or (), job)
         place = named.place(job)
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, place.lock_redrive())
             redrive = Redrive(job, log)
             console = Console(stderr=True)
             with console.status("sending letters again") as status:
-                for sent in redrive.run(wanted):
+                for sent in redrive.run(functools.partial(wanted, job)):
                     status.update(f"{sent:,} letters sent again")
             hidden = told_all(log, redrive.places)
     for topic, count in sorted(redrive.sent.items()):
@@ -121,48 +120,6 @@ def dlq_redrive(named: NamedJob, *, where: OnlyLetters = None) -> None:
         print(f"letters that cannot be read yet are left: {text}")
     if not redrive.sent and not redrive.left and not redrive.again:
         print("no letter to send: none matches, or all were sent before")
-
-
-def check_condition(where: Sequence[str]) -> None:
-    """Raise ConfigError, naming the fields, for what is no FIELD=TEXT."""
-    for each in where:
-        field, equals, _ = each.partition("=")
-        if not equals or field not in FIELDS:
-            raise ConfigError(f"--where {each}: write FIELD=TEXT, with one of the fields {', '.join(FIELDS)}")
-
-
-def condition(where: Sequence[str], job: Job) -> Callable[[Letter], bool]:
-    """Return the conditions of FIELD=TEXT, which must all hold. A key is given as its text, or as `show` prints it."""
-    asked = [(field, text) for field, _, text in (each.partition("=") for each in where)]
-
-    def has_key(letter: Letter, text: str) -> bool:
-        raw = letter.key or b""
-        return raw.decode(errors="replace") == text or (
-            letter.key is not None and decoded(serdes_of(job, letter)[0], raw, encode_headers(letter.headers)) == text
-        )
-
-    def wanted(letter: Letter) -> bool:
-        has = {
-            "dlq": letter.at.topic,
-            "partition": str(letter.at.partition),
-            "offset": str(letter.offset),
-            "stage": letter.told.get("stage", ""),
-            "topic": letter.topic,
-            "window": letter.told.get("window", ""),
-            "join": letter.told.get("join", ""),
-            "timer": letter.told.get("timer", ""),
-            "source": letter.told.get("source", ""),
-        }
-        return all(
-            text in letter.told["error"]
-            if field == "error"
-            else has_key(letter, text)
-            if field == "key"
-            else text == has[field]
-            for field, text in asked
-        )
-
-    return wanted
 
 
 def _check_has_letters(job: Job) -> None:

@@ -111,7 +111,8 @@ class _Shown:
         if page.http is not None:
             from grete.monitor.watching import watching
 
-            served = watching(found.job, found.settings, found.job_directory, page.http, hide_values=page.hide_values)
+            where, name, hide = found.job_directory, found.reference, page.hide_values
+            served = watching(found.job, found.settings, where, page.http, reference=name, hide_values=hide)
             self.watch = opened.enter_context(served)
             self._views = self.watch.views
         if member is not None:

@@ -4,13 +4,13 @@ Each answer is a page of rows of bounded size, from a read of bounded time and b
 """
 
 import contextlib
+import math
+import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import msgspec
 
 from grete.api.jobs.job import Job
 from grete.api.serdes.serde import Serde, bytes_serde
@@ -21,75 +21,30 @@ from grete.execution.records.decoding import headers_of
 from grete.job.dead_letters import Letter, letter_of, serdes_of
 from grete.job.metadata import pinned_settings
 from grete.logs.delegating import DelegatingReader
+from grete.monitor.page.browse_rows import EntriesPage, EntryShown, LatestPage, MessageShown, RecordShown, RowsPage
+from grete.monitor.page.search import SearchBounds, search
 from grete.ports import JobLogReader, LogRow, MetadataReader
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.state.read.changelog_text import message_in
 from grete.state.read.checkpoints.snapshots import snapshots
+from grete.state.read.letter_condition import condition, is_key, time_ms
 from grete.state.read.local_reader import place_of, store_named
 from grete.state.read.newest import NewestReader
 from grete.state.read.shown import decoded, external_topics, from_text
 from grete.state.read.snapshot_reader import SnapshotReader
 
 ROWS_MAX = 100  # of a page
+SEARCHED = SearchBounds(ROWS_MAX)  # for one page
+FILTERS = "key", "error", "from", "to", "after"  # of the latest rows; an offset is none of them
 CHARS_MAX = 2_000  # of a key or value
 READ_S_MAX, READ_BYTES_MAX = 15.0, 256 << 20  # of one answer
 WINDOW_BYTES = 1 << 20  # read at once
 HIDDEN = "(hidden)"
 
 Arguments = Mapping[str, str]
-AnswerOf = Callable[[JobLogReader, Mapping[str, str]], "EntriesPage | RowsPage"]
-
-
-class EntryShown(msgspec.Struct, frozen=True):
-    """An entry of a store. ``raw``: its key as hex digits."""
-
-    partition: int
-    raw: str
-    key: str
-    value: str
-
-
-class EntriesPage(msgspec.Struct, frozen=True):
-    """Entries of a store. ``next``: what the next page begins after, None: there is none."""
-
-    rows: list[EntryShown]
-    next: str | None
-    notes: list[str]
-    serdes: tuple[str, str]
-
-
-class RecordShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A record. ``told``: what a dead letter says of its error."""
-
-    offset: int
-    timestamp_ms: int
-    key: str
-    value: str
-    headers: list[tuple[str, str]]
-    told: dict[str, str] | None = None
-
-
-class MessageShown(msgspec.Struct, frozen=True):
-    """A message of a changelog."""
-
-    offset: int
-    append_time_ms: int
-    type: str
-    text: str
-    generation: int | None
-    seq: int | None
-
-
-class RowsPage(msgspec.Struct, frozen=True):
-    """Rows of a partition, which holds ``start`` to ``end``. ``next``: where the next page begins, None: nowhere."""
-
-    partitions: int
-    start: int
-    end: int
-    next: int | None
-    rows: list[RecordShown] | list[MessageShown]
+AnswerOf = Callable[[JobLogReader, Mapping[str, str]], EntriesPage | RowsPage | LatestPage]
 
 
 class LogPage(NamedTuple):
@@ -135,10 +90,16 @@ class Browse:
     """Answers by name, with plain values. For one thread; each answer opens what it reads, and closes it."""
 
     def __init__(
-        self, job: Job, state_directory: Path, open_log: Callable[[], JobLogReader], *, hide_values: bool = False
+        self,
+        job: Job,
+        state_directory: Path,
+        open_log: Callable[[], JobLogReader],
+        *,
+        hide_values: bool = False,
+        redrive: Sequence[str] = (),
     ) -> None:
-        """``open_log`` returns the reading half of the job's log."""
-        self._job, self._directory, self._open_log = job, state_directory, open_log
+        """``open_log`` returns the reading half of the job's log; ``redrive``: the command that sends letters again."""
+        self._job, self._directory, self._open_log, self._redrive = job, state_directory, open_log, redrive
         self._hide = hide_values
         self.answers: dict[str, AnswerOf] = {
             "state": self.state,
@@ -147,7 +108,7 @@ class Browse:
             "changelog": self.changelog,
         }
 
-    def answer(self, name: str, arguments: Arguments) -> EntriesPage | RowsPage:
+    def answer(self, name: str, arguments: Arguments) -> EntriesPage | RowsPage | LatestPage:
         """Return one of the answers. Raises FrameworkError with what to do."""
         with contextlib.closing(BoundedReader(self._open_log())) as log:
             return self.answers[name](log, arguments)
@@ -191,24 +152,71 @@ class Browse:
 
     # --- topics ---
 
-    def topic(self, log: JobLogReader, arguments: Arguments) -> RowsPage:
-        """Return records of a ``partition`` of a ``topic`` outside, from the offset ``begin`` on; without: the last."""
+    def topic(self, log: JobLogReader, arguments: Arguments) -> RowsPage | LatestPage:
+        """Return records of a ``topic`` outside: see ``_records``. ``key``, ``from``, ``to`` choose of the latest."""
         topics = external_topics(self._job)
         name = arguments.get("topic", "")
         if name not in topics:
             raise ConfigError(f"the job has no topic {name!r} outside: it has {', '.join(sorted(topics))}")
-        page = self._page(log, name, arguments)
-        return page.shown([self._record(topics[name], row) for row in page.rows])
+        topic, key = topics[name], _filter(arguments, "key")
+        since, until = (
+            time_ms(name, text) if (text := _filter(arguments, name)) else unbounded
+            for name, unbounded in (("from", -math.inf), ("to", math.inf))
+        )
 
-    def letters(self, log: JobLogReader, arguments: Arguments) -> RowsPage:
-        """Return dead letters of a ``partition`` of a ``topic``, from the offset ``begin`` on; without: the last."""
+        def shown(at: TopicPartition, row: LogRow) -> RecordShown | None:
+            wanted = since <= row.timestamp_ms < until and (not key or is_key(topic.key, row.key, row.headers, key))
+            return self._record(topic, at, row) if wanted else None
+
+        return self._records(log, name, arguments, shown)
+
+    def letters(self, log: JobLogReader, arguments: Arguments) -> RowsPage | LatestPage:
+        """Return dead letters of a ``topic``: see ``_records``. ``error``, too, chooses; of hidden values, by class.
+
+        An error may quote a value, and a search in its text would tell whether it does.
+        """
         names = dict.fromkeys(each.name for stage in self._job.stages for each in stage.dead_letters())
         name = arguments.get("topic", "")
         if name not in names:
             raise ConfigError(f"the job has no dead-letter topic {name!r}: it has {', '.join(names) or 'none'}")
-        page = self._page(log, name, arguments)
-        found = (letter_of(page.at, row) for row in page.rows)
-        return page.shown([self._letter(letter) for letter in found if letter is not None])
+        fields = {"key": "key", "class" if self._hide else "error": "error", "from": "from", "to": "to"}
+        asked = {field: _filter(arguments, parameter) for field, parameter in fields.items()}
+        where = [f"dlq={name}", *(f"{field}={text}" for field, text in asked.items() if text)]
+        if arguments.get("partition"):
+            where.append(f"partition={_number(arguments, 'partition', 0)}")
+        wanted = condition(where)
+
+        def shown(at: TopicPartition, row: LogRow) -> RecordShown | None:
+            letter = letter_of(at, row)
+            return self._letter(letter) if letter is not None and wanted(self._job, letter) else None
+
+        command = shlex.join([*self._redrive, *(f"--where={each}" for each in where)])
+        return self._records(log, name, arguments, shown, command)
+
+    def _records(
+        self,
+        log: JobLogReader,
+        topic: str,
+        arguments: Arguments,
+        shown: Callable[[TopicPartition, LogRow], RecordShown | None],
+        command: str = "",
+    ) -> RowsPage | LatestPage:
+        """Return the latest rows of all partitions, or of a ``partition``, ``after`` those of the page before.
+
+        With ``begin`` those of a partition from that offset on.
+        """
+        if arguments.get("begin"):
+            if any(map(arguments.get, FILTERS)) or not arguments.get("partition"):
+                raise ConfigError(
+                    f"begin is an offset in a partition: give this, too, and none of {', '.join(FILTERS)}"
+                )
+            page = self._page(log, topic, arguments)
+            return page.shown([each for row in page.rows if (each := shown(page.at, row)) is not None])
+        places = [TopicPartition(topic, number) for number in range(log.partitions(topic) or 0)]
+        if arguments.get("partition"):
+            places = [_place(topic, len(places), arguments)]
+        step = search(log, places, arguments.get("after", ""), shown, SEARCHED)
+        return LatestPage(len(places), step.read, step.next, step.found, command)
 
     def _letter(self, letter: Letter) -> RecordShown:
         key_serde, value_serde = serdes_of(self._job, letter)
@@ -217,6 +225,7 @@ class Browse:
         if self._hide:  # what an error says may have the value in it
             told["error"], told["traceback"] = letter.error_class, ""
         return RecordShown(
+            partition=letter.at.partition,
             offset=letter.offset,
             timestamp_ms=letter.timestamp_ms,
             key=_text(key_serde, letter.key, cell),
@@ -225,8 +234,9 @@ class Browse:
             headers=self._headers(letter.headers),
         )
 
-    def _record(self, topic: Topic[Any, Any], row: LogRow) -> RecordShown:
+    def _record(self, topic: Topic[Any, Any], at: TopicPartition, row: LogRow) -> RecordShown:
         return RecordShown(
+            partition=at.partition,
             offset=row.offset,
             timestamp_ms=row.timestamp_ms,
             key=_text(topic.key, row.key, row.headers),
@@ -248,9 +258,7 @@ class Browse:
     def _page(self, log: JobLogReader, topic: str, arguments: Arguments) -> LogPage:
         """Return a page of rows, and where it is in the partition."""
         partitions = log.partitions(topic) or 0
-        at = TopicPartition(topic, _number(arguments, "partition", 0))
-        if at.partition >= partitions:
-            raise ConfigError(f"{topic} has {partitions} partitions, counted from 0: there is no {at.partition}")
+        at = _place(topic, partitions, arguments)
         start, end = log.bounds(at)
         begin = max(start, _number(arguments, "begin", max(start, end - ROWS_MAX)))
         rows: list[LogRow] = []
@@ -295,6 +303,21 @@ def _cursor(text: str) -> tuple[int, bytes]:
         return int(number or 0), bytes.fromhex(raw)
     except ValueError as error:
         raise ConfigError(f"after={text!r}: give what the page before has as next") from error
+
+
+def _place(topic: str, partitions: int, arguments: Arguments) -> TopicPartition:
+    at = TopicPartition(topic, _number(arguments, "partition", 0))
+    if at.partition >= partitions:
+        raise ConfigError(f"{topic} has {partitions} partitions, counted from 0: there is no {at.partition}")
+    return at
+
+
+def _filter(arguments: Arguments, name: str) -> str:
+    """Return a text to look for, which may become a part of a command: it must not steer a terminal."""
+    text = arguments.get(name, "")
+    if not text.isprintable():
+        raise ConfigError(f"{name} {text!r}: give it as it is shown, without control characters")
+    return text
 
 
 def _number(arguments: Arguments, name: str, default: int) -> int:

@@ -58,44 +58,83 @@ export function state(content, { graph, query, go }) {
   ]);
 }
 
-function pages(next, first, name, go) {
-  return el("p", {}, first && el("button", { class: "plain", id: "first", onclick: () => go(name, first) }, "From the beginning"), " ",
-    next && el("button", { id: "next", onclick: () => go(name, next) }, "Next"));
+function pages(next, first, name, go, texts = ["From the beginning", "Next"]) {
+  return el("p", {}, first && el("button", { class: "plain", id: "first", onclick: () => go(name, first) }, texts[0]), " ",
+    next && el("button", { id: "next", onclick: () => go(name, next) }, texts[1]));
 }
 
-function records(content, { query, go }, name, names, empty, draw) {
+const MOST_READ = 1_000_000; // rows, by itself, until something is found: each question is a short one
+
+// Asks for the latest rows that match, again and again until there is one; older ones are behind a button.
+function latest(place, path, query, draw, name, go, read = 0) {
+  let stop = ask(place, path, query, (answer) => {
+    const all = read + answer.read;
+    if (!answer.rows.length && answer.next && all < MOST_READ) {
+      setTimeout(() => { if (stop) stop = latest(place, path, { ...query, after: answer.next }, draw, name, go, all); });
+      return [el("p", { role: "status" }, `Nothing among ${count(all)} records. Reading older ones …`)];
+    }
+    const { after, ...first } = query;
+    return [
+      el("p", { class: "soft" }, `${count(all)} records read, of ${answer.partitions} ${answer.partitions === 1 ? "partition" : "partitions"}; ${answer.next ? "there are older ones." : "there are no older ones."}`),
+      answer.rows.length ? draw(answer.rows) : el("p", {}, "Nothing here."),
+      pages(answer.next && { ...first, after: answer.next }, after && first, name, go, ["The latest", "Older"]),
+      answer.command && redrive(answer.command),
+    ];
+  });
+  return () => { stop(); stop = null; };
+}
+
+// The command is made by the server, which quotes it; to copy it, the browser needs no permission.
+function redrive(command) {
+  const text = el("code", { id: "command" }, command);
+  const copy = (event) => {
+    getSelection().selectAllChildren(text);
+    event.target.textContent = document.execCommand("copy") ? "Copied" : "Copy it by hand: it is selected";
+  };
+  return el("details", {}, el("summary", {}, "Send these again"),
+    el("p", { class: "soft" }, "Repair the code, then run this where the job was started. It sends all letters that the filter selects, also older ones and those that come meanwhile, each once. This page cannot."),
+    el("pre", {}, text), el("button", { class: "plain", id: "copy", onclick: copy }, "Copy"));
+}
+
+function records(content, { graph, query, go }, name, names, empty, draw) {
   if (!names.length) { show(content, el("p", {}, empty)); return undefined; }
   const topic = names.includes(query.get("topic")) ? query.get("topic") : names[0];
   const rows = el("div", {});
-  const title = name === "letters" ? "Dead letters" : "Topics";
-  show(content, el("h2", {}, title),
-    el("p", { class: "soft" }, name === "letters" ? "Records that failed, with the error and the record as it came." : "Records of the job's external topics, by partition. Without an offset: the last records."),
-    form(name, go, select("topic", "topic", names, topic), field("partition", "partition", query.get("partition") ?? "0", { inputmode: "numeric" }),
-      field("begin", "from offset", query.get("begin"), { inputmode: "numeric", placeholder: "the last ones" })),
+  const isLetters = name === "letters";
+  const path = isLetters ? "letters" : "topic";
+  const time = { placeholder: "2026-11-01T09:30 (UTC)" };
+  show(content, el("h2", {}, isLetters ? "Dead letters" : "Topics"),
+    el("p", { class: "soft" }, isLetters ? "Records that failed, with the error and the record as it came, the latest first." : "Records of the job's external topics, the latest first; from an offset of a partition on, in its order."),
+    form(name, go, select("topic", "topic", names, topic), field("key", "key", query.get("key")),
+      isLetters && field("error", graph.hide_values ? "class of the error" : "error contains", query.get("error")),
+      field("from", "from", query.get("from"), time), field("to", "before", query.get("to"), time),
+      field("partition", "partition", query.get("partition"), { inputmode: "numeric", placeholder: "all" }),
+      field("begin", "from offset", query.get("begin"), { inputmode: "numeric", placeholder: "the latest" })),
     rows);
-  const partition = query.get("partition") ?? "0";
-  return ask(rows, name === "letters" ? "letters" : "topic", { topic, partition, ...given(query, ["begin"]) }, (answer) => [
-    el("p", { class: "soft" }, `Partition ${partition} of ${answer.partitions}, offsets ${count(answer.start)} to ${count(answer.end)}.`),
-    answer.rows.length ? draw(answer.rows, topic) : el("p", {}, "Nothing here."),
-    pages(answer.next && { topic, partition, begin: answer.next }, answer.start < answer.end && { topic, partition, begin: answer.start }, name, go),
+  const asked = { topic, ...given(query, ["partition", "begin", "key", "error", "from", "to", "after"]) };
+  if (!asked.begin) return latest(rows, path, asked, draw, name, go);
+  return ask(rows, path, asked, (answer) => [
+    el("p", { class: "soft" }, `Partition ${asked.partition} of ${answer.partitions}, offsets ${count(answer.start)} to ${count(answer.end)}.`),
+    answer.rows.length ? draw(answer.rows) : el("p", {}, "Nothing here."),
+    pages(answer.next && { ...asked, begin: answer.next }, answer.start < answer.end && { ...asked, begin: answer.start }, name, go),
   ]);
 }
 
 const headers = (pairs) => (pairs.length ? pairs.map(([name, value]) => `${name}: ${value}`).join("\n") : "–");
 
 export function topics(content, view) {
-  return records(content, view, "topics", view.graph.topics, "This job has no external topic.", (rows, topic) =>
-    table(`Records of ${topic}`, ["offset", "time", "key", "value", "headers"], rows.map((row) => ({
-      cells: [row.offset, date(row.timestamp_ms), row.key, row.value, headers(row.headers)] })), { class: "data" }));
+  return records(content, view, "topics", view.graph.topics, "This job has no external topic.", (rows) =>
+    table("Records", ["offset", "partition", "time", "key", "value", "headers"], rows.map((row) => ({
+      cells: [row.offset, row.partition, date(row.timestamp_ms), row.key, row.value, headers(row.headers)] })), { class: "data" }));
 }
 
 export function letters(content, view) {
   return records(content, view, "letters", view.graph.dead_letters, "No input of this job has a dead-letter topic: Input(…, errors=DeadLetter(topic)) makes one.",
-    (rows) => [...rows].reverse().map((row) => {
+    (rows) => rows.map((row) => {
       const { error, traceback, ...told } = row.told;
       return el("section", { class: "finding bad" },
         el("h3", {}, error),
-        el("p", { class: "soft" }, `Offset ${row.offset}, ${date(row.timestamp_ms)}; ${Object.entries(told).map(([name, text]) => `${name} ${text}`).join(", ")}`),
+        el("p", { class: "soft" }, `Letter ${row.partition}/${row.offset}, ${date(row.timestamp_ms)}; ${Object.entries(told).map(([name, text]) => `${name} ${text}`).join(", ")}`),
         el("p", {}, "Key: ", el("code", {}, row.key)), el("p", {}, "Value: ", el("code", {}, row.value)),
         row.headers.length > 0 && el("pre", {}, headers(row.headers)),
         traceback && el("details", {}, el("summary", {}, "Traceback"), el("pre", {}, traceback)));
