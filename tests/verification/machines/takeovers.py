@@ -33,6 +33,7 @@ from grete.spark.java import find_java
 from grete.state.read.local_reader import LocalReader
 from grete.testing.broker.jars import find_jars
 from grete.testing.broker.settings import free_port
+from tests.support.waiting import until
 from tests.verification.chaos.chain import PARTITIONS, Chain, Mode, Spread, Tail, chain_job
 from tests.verification.chaos.checker import Checker
 from tests.verification.chaos.cluster import Cluster
@@ -42,7 +43,6 @@ from tests.verification.machines.hosted import Hosted, Hosting
 from tests.verification.machines.network import Network
 
 AWAY_S = (1.0, 5.0, 5.0, 5.0, 30.0, 30.0, 120.0)
-STOP_S_MAX = 60.0
 
 
 class Ran(NamedTuple):
@@ -111,10 +111,12 @@ def _judge(assigner: Assigner, directory: Path) -> None:
     for partition in range(PARTITIONS):  # the changelogs alone must say the same
         machine = assigner.machines[partition % len(assigner.machines)]
         hosting.start(machine, partition, SOON, directory / str(partition))
-    deadline = time.monotonic() + STOP_S_MAX
-    while not assigner.all_taken() and time.monotonic() < deadline:
+
+    def taken() -> bool:
         assigner.look()
-        time.sleep(0.002)
+        return assigner.all_taken()
+
+    until(taken, "all partitions are taken")
     _stop(assigner, "restored from the changelogs")
 
 
@@ -124,8 +126,13 @@ def _stop(assigner: Assigner, how: str) -> None:
     workers = {hosted.partition: hosted for hosted in hosting.living}
     for hosted in workers.values():
         hosting.ask_to_stop(hosted)
-    codes = {partition: hosted.process.wait(STOP_S_MAX) for partition, hosted in workers.items()}
-    hosting.poll()
+
+    def all_ended() -> bool:
+        hosting.poll()  # a worker waits for a reader of its last report
+        return not hosting.living
+
+    until(all_ended, "all workers have stopped")
+    codes = {partition: hosted.process.wait() for partition, hosted in workers.items()}
     if len(codes) != PARTITIONS or any(codes.values()):
         words = {partition: workers[partition].words() for partition, code in codes.items() if code}
         checker.violated(f"graceful stop, {how}: exit codes {codes}: {words}")
