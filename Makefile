@@ -34,6 +34,8 @@
 #                EXPERIMENT=backfill      on Spark       GROWTH=1 (only by keys and cores)
 #                EXPERIMENT=backlog       jobs with kills on a day's backlog, beside Spark     LOG=kafka
 #   make lint    only the checks that run no code
+#   make pins    the exact version and the hashes of each package that pyproject.toml names, into requirements/
+#                UPGRADE=1 (the newest versions that fit)
 #   make simulate SEEDS=A..B   the simulator on these seeds   SEED=N (one, with its trace)  MUTANT=name  MUTANTS=1 (all)
 #                              MUTANTS=mend (those whose known seed shows them no more, after a change of the core)
 #                              WRITE=1 (the seeds counted, or the hunts of all mutants, into docs)
@@ -50,11 +52,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-comma := ,
 BEGAN := $(shell date +%s)
 VENV := .venv
 BIN := $(VENV)/bin
-PINS := pyproject.toml constraints.txt
+PINS := pyproject.toml $(wildcard requirements/*.txt)
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # Four more than cores: much of a test is waiting, for processes that start and for brokers.
 PYTEST_WORKERS ?= $(shell expr $(CORES) + 4)
@@ -71,23 +72,26 @@ $(foreach v,DIR FOLLOW GUARANTEE LOG SPARK,$(if $($v),$(eval export $v)))
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-# install(extras): uv where there is one (faster), else pip; the same exact versions either way.
+# install(files): uv installs requirements/FILE.txt, and pip where uv cannot: the same versions, checked by their hashes.
+# The first file has what builds the packages of the next, so nothing is fetched for a build.
 define install
-	@echo "Installing grete$(1) into $(VENV) (once)"
-	@if command -v uv >/dev/null && uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.$(1)' 2>/dev/null; \
-	then :; else $(BIN)/python -m pip install --quiet -c constraints.txt -e '.$(1)'; fi
+	@echo "Installing $(1:%=requirements/%.txt) into $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt 2>/dev/null || true
+	@install() { $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --no-build-isolation "$$@" 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --no-build-isolation "$$@"; }; \
+	for file in $(1); do install --require-hashes -r requirements/$$file.txt; done; install --no-deps -e .
 	@touch $@
 endef
 
 # took(command): how long it took, with the set-up, and what was computed, for `make times`.
 took = @$(BIN)/python -m tests.suite.times --ended $(1) --began $(BEGAN) --make $$PPID
 
-.PHONY: help demo check test repeat prove ship shape times coverage docs docs-look dist simulate model chaos machines bench lint format venv clean same-python
+.PHONY: help demo check test repeat prove ship shape times coverage docs docs-look dist simulate model chaos machines bench lint format pins venv clean same-python
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed $(if $(SPARK),$(VENV)/.installed-spark)
+demo: $(VENV)/.installed$(if $(SPARK),-dev)
 	@$(BIN)/python -m tasks.demo
 
 # Each test once: those of the protocol and the core with coverage, then all others.
@@ -122,7 +126,7 @@ times: $(VENV)/.installed-dev
 coverage: $(VENV)/.installed-dev
 	$(PYTEST) -n $(CORES) -m 'check or test' $(COVERED) --cov --cov-report=term-missing
 
-docs: $(VENV)/.installed-docs
+docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --strict)
 
 docs-look: docs
@@ -146,9 +150,7 @@ machines: $(VENV)/.installed
 	$(BIN)/python -m tests.verification.machines.$(if $(FLAPPING),flapping --seconds $(FLAPPING),$(if $(FAULTS),members \
 		--faults $(FAULTS),takeovers --takeovers $(or $(TAKEOVERS),100))) --mode $(or $(MODE),aligned)
 
-bench: $(VENV)/.installed $(if $(filter latency paper intervals chain,$(EXPERIMENT)),$(VENV)/.installed-bench) \
-		$(if $(filter backfill,$(EXPERIMENT)),$(VENV)/.installed-spark) \
-		$(if $(filter backlog,$(EXPERIMENT)),$(VENV)/.installed-dev)
+bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks$(if $(EXPERIMENT),.$(EXPERIMENT))
 
 lint: $(VENV)/.installed-dev
@@ -160,32 +162,31 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# For each platform and Python. What builds packages is pinned like what runs.
+COMPILE = $(BIN)/uv pip compile --quiet --system-certs --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-header $(if $(UPGRADE),--upgrade) - --output-file
+pins: $(VENV)/.installed-dev
+	printf 'hatchling\nsetuptools\n' | $(COMPILE) requirements/dev.txt pyproject.toml --all-extras
+	printf 'hatchling\nsetuptools\n' | $(COMPILE) requirements/grete.txt pyproject.toml --constraints requirements/dev.txt
+	echo uv | $(COMPILE) requirements/uv.txt
+
 venv: $(VENV)/.installed-dev
 
 clean:
 	rm -rf $(VENV) build dist site .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamps: newer than pyproject.toml and constraints.txt means nothing to do.
+# Stamps: newer than what they depend on means nothing to do.
 $(VENV)/.installed: $(PINS) | $(BIN)/python same-python
-	$(call install,)
+	$(call install,grete)
 
 $(VENV)/.installed-dev: $(PINS) | $(BIN)/python same-python
-	$(call install,[dev$(comma)docs$(comma)registry$(comma)spark])
-	@touch $(VENV)/.installed $(VENV)/.installed-docs $(VENV)/.installed-spark
+	$(call install,grete dev)
+	@touch $(VENV)/.installed
 
 # A third of what the tests compute in Java was to load and check Spark's classes.
 $(VENV)/spark-classes.jsa: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.spark.kept_classes 2> /dev/null
-
-$(VENV)/.installed-docs: $(PINS) | $(BIN)/python same-python
-	$(call install,[docs])
-
-$(VENV)/.installed-bench: $(PINS) | $(BIN)/python same-python
-	$(call install,[bench])
-
-$(VENV)/.installed-spark: $(PINS) | $(BIN)/python same-python
-	$(call install,[spark])
 
 $(BIN)/python:
 	@if [ -z "$(PYTHON)" ] || ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \

@@ -36,7 +36,7 @@ def test_the_least_version_is_one_everywhere() -> None:
 
 def test_what_is_pinned_runs_on_the_least_version() -> None:
     """Its first release, too: where one package asks for a later one, `make test` can install nothing."""
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
+    lines = [line.rstrip(" \\") for line in (ROOT / "requirements/dev.txt").read_text().splitlines() if "==" in line]
     least = {"python_version": LEAST, "python_full_version": f"{LEAST}.0"}
     pins = [pin for pin in map(Requirement, lines) if pin.marker is None or pin.marker.evaluate(least)]
     installed = {canonicalize_name(each.name): each for each in distributions()}
@@ -66,8 +66,7 @@ def test_what_each_version_does_to_speed_is_measured() -> None:
 def project(tmp_path: Path) -> Path:
     """A folder with the Makefile and an environment of Python 3.11."""
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("pyproject.toml", "constraints.txt"):
-        (tmp_path / name).touch()
+    (tmp_path / "pyproject.toml").touch()
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     python(tmp_path / ".venv" / "bin" / "python", "3.11")
     python(tmp_path / "other", "3.13")

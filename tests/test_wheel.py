@@ -158,10 +158,23 @@ def test_each_import_is_a_dependency() -> None:
 
 
 def test_each_dependency_is_pinned() -> None:
-    """constraints.txt has one exact version of each distribution that a dependency or an extra names."""
+    """requirements/ has an exact version, with its hashes, of what a dependency, an extra or a build names."""
+    pins = {file: pinned(ROOT / f"requirements/{file}.txt") for file in ("uv", "grete", "dev")}
     extras = [each for group in PROJECT["optional-dependencies"].values() for each in group]
-    pinned = names((ROOT / "constraints.txt").read_text("utf-8").splitlines())
-    assert names([*PROJECT["dependencies"], *extras]) - pinned == set()
+    building = [*PYPROJECT["build-system"]["requires"], "setuptools"]  # with which pyspark is built
+    assert names([*PROJECT["dependencies"], *building]) - names([*pins["grete"]]) == set()
+    assert names(extras) - names([*pins["dev"]]) == set()
+    assert pins["grete"].items() <= pins["dev"].items()
+    assert [pin for each in pins.values() for pin, hashes in each.items() if not ("==" in pin and hashes)] == []
+
+
+def pinned(file: Path) -> dict[str, frozenset[str]]:
+    """Return the requirements of a file, each with its hashes."""
+    found: dict[str, frozenset[str]] = {}
+    for line in file.read_text("utf-8").replace("\\\n", "").splitlines():
+        requirement, *hashes = line.split("--hash=sha256:")
+        found[requirement.partition(";")[0].strip()] = frozenset(map(str.strip, hashes))
+    return found
 
 
 def test_a_new_project_works_without_the_repository(environment: Path, tmp_path: Path) -> None:

