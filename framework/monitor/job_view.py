@@ -9,6 +9,7 @@ from grete.core.supervision.process_end import WorkerEnd
 from grete.core.supervision.worker_reports import SILENT_S
 from grete.protocol.ids import TopicPartition
 from grete.protocol.report import Blocked, HotKeys, Reason, StandbyTaskReport, TaskReport, WorkerMeasures
+from grete.worker.members.partition_moves import PartitionMove
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +127,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     moved_ms: int = 0
     host: str = ""
     incidents: tuple[Incident, ...] = ()  # of workers, oldest first
+    moves: tuple[PartitionMove, ...] = ()  # of partitions from machine to machine, oldest first
     ended: ServingEnd | None = None
 
     @property

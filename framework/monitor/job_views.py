@@ -88,6 +88,7 @@ class JobViews:
             members=members,
             partitions_here=len(supervisor.core.assignment.active),
             moved_ms=0 if member is None else member.last_move_ms,
+            moves=() if member is None else member.client.moves(),
             host=next((each.machine for each in members or () if each.here), here),
         )
 

@@ -38,6 +38,7 @@ def encode_view(view: JobView) -> bytes:
         members=None,
         others=(),
         incidents=view.incidents[-INCIDENTS_TOLD:],
+        moves=(),
     )
     return zlib.compress(msgspec.json.encode(told), 1)
 
@@ -116,10 +117,6 @@ def by_clock(view: JobView, came_ms: int) -> JobView:
             Incident(each.at_ms + later, f"{view.host}: {each.text}", each.kind) for each in view.incidents
         ),
     )
-
-
-def _incident_by_clock(incident: Incident, later: int, host: str) -> Incident:
-    return replace(incident, at_ms=incident.at_ms + later, text=f"{host}: {incident.text}")
 
 
 def _worker_by_clock(worker: WorkerView, later: int, host: str) -> WorkerView:

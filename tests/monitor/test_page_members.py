@@ -68,4 +68,9 @@ def test_each_page_has_all_machines(machines: Machines, browser: Browser, pictur
     machines.kill("b")
     until(lambda: [each["machine"] for each in live(url)["machines"]] == ["a"], "b is gone", saw=machines.logs)
     browser.shows(f"{PARTITIONS} of {PARTITIONS}")
+    causes = {(each["source"], each["target"], each["cause"]) for each in live(url)["moves"]}
+    assert causes >= {("a", "b", "join"), ("b", "a", "death")}
+    browser.click("#moves")
+    browser.shows("a machine has joined", "its machine was silent")
+    assert browser.driver.execute_script("return document.body.scrollWidth") <= PHONE
     machines.require_exact()

@@ -12,8 +12,10 @@ from grete.monitor.page.history import CounterKind, History
 from grete.monitor.page.job_graph import JobGraph, TaskShown
 from grete.monitor.page.problems import Problem, Problems
 from grete.protocol.report import DropCounts, EarlyBytes, OtherTasks, StandbyState, TaskReport, TaskState
+from grete.worker.members.partition_moves import PartitionMove
 
 INCIDENTS_SHOWN = 50  # a page of them
+MOVES_SHOWN, MOVES_MS = 40, 6 * 3_600_000  # the last ones, of the last hours
 _WORST_FIRST = (StandbyState.STOPPED, StandbyState.RESTORING, StandbyState.STANDBY)
 
 
@@ -140,6 +142,7 @@ class LivePage(msgspec.Struct, frozen=True, kw_only=True):
     slowest: str | None
     findings: list[Problem]
     incidents: list[Incident]
+    moves: list[PartitionMove]
 
 
 def live(graph: JobGraph, history: History, problems: Problems, view: JobView) -> LivePage:
@@ -166,6 +169,7 @@ def live(graph: JobGraph, history: History, problems: Problems, view: JobView) -
         slowest=None if slowest is None else slowest[1],
         findings=problems.now(view, _of_end(view)),
         incidents=incidents[::-1],
+        moves=[move for move in view.moves[-MOVES_SHOWN:][::-1] if move.at_ms > view.log_ms - MOVES_MS],
     )
 
 

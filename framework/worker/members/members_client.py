@@ -12,12 +12,14 @@ from grete.errors import FrameworkError, TransientError
 from grete.protocol.errors import DecodeError
 from grete.protocol.members import (
     HeldPartition,
+    JobAssignment,
     MemberReport,
     MembersMessage,
     decode_members_message,
     encode_members_message,
 )
 from grete.settings import Settings
+from grete.worker.members.partition_moves import PartitionMove, PartitionMoves
 
 RELEASE_MARGIN_MS = 2_000  # beyond shutdown_timeout_ms: a supervisor kills what is late by then
 LATE_SHARE = 0.5  # of member_timeout_ms that an own heartbeat took: others were not seen meanwhile either
@@ -130,13 +132,14 @@ class OwnHeartbeats:
 
 
 class ReportsOfMembers:
-    """The reports of this member on its machine, and the last one of each other that lives."""
+    """The reports of this member on its machine, and the last one of each other that lives; and ``moves``."""
 
     def __init__(self, session: str) -> None:
         """``session``: of this member."""
         self._session = session
         self._own: bytes | None = None  # still to be sent; a newer one takes its place
         self._others: dict[str, OtherReport] = {}
+        self.moves = PartitionMoves()
 
     def give(self, body: bytes) -> None:
         """Send this with the next turn."""
@@ -147,11 +150,14 @@ class ReportsOfMembers:
         body, self._own = self._own, None
         return None if body is None else MemberReport(session=self._session, body=body)
 
-    def take(self, report: MemberReport, view: MembersView) -> None:
-        """Keep a report, and forget those of members that are gone."""
-        if report.session != self._session:
-            self._others[report.session] = OtherReport(time.monotonic(), report.body)
-        self._others = self.of_live(view)
+    def take(self, message: MembersMessage | None, at_ms: int, view: MembersView) -> None:
+        """Keep a report, and forget those of members that are gone; note moves. The view does not have the row yet."""
+        if isinstance(message, JobAssignment):
+            self.moves.take(view, message, at_ms)
+        if isinstance(message, MemberReport):
+            if message.session != self._session:
+                self._others[message.session] = OtherReport(time.monotonic(), message.body)
+            self._others = self.of_live(view)
 
     def of_live(self, view: MembersView) -> dict[str, OtherReport]:
         """Return session → report of the others that live."""
@@ -236,6 +242,11 @@ class MembersClient:
         with self._lock:
             return self._reports.of_live(self._core.view)
 
+    def moves(self) -> tuple[PartitionMove, ...]:
+        """Return the last moves of partitions, oldest first."""
+        with self._lock:
+            return tuple(self._reports.moves.last)
+
     @property
     def settled(self) -> bool:
         """Whether it is known which of the earlier members still live: rows of the topic may be old."""
@@ -291,11 +302,10 @@ class MembersClient:
             due_s = READ_S_MAX if self._own.unread else beat_s - now_s  # what is unread is read before the next one
         rows = self._topic.read(max(0.0, min(MOVING_READ_S_MAX if stops else READ_S_MAX, due_s)))
         with self._lock:
-            for offset, _, data in rows:
+            for offset, at_ms, data in rows:
                 message = decoded(data)
+                self._reports.take(message, at_ms, self._core.view)
                 self._core.row(offset, message)
-                if isinstance(message, MemberReport):
-                    self._reports.take(message, self._core.view)
             self._own.read(self._core.view)
             made = self._core.decide() if rows or self._own.sent_s > before else None  # it goes by what was read
             has_news = self._core.has_news

@@ -130,7 +130,17 @@ function machines(now) {
       bytes(each.disk_free_bytes), each.code || "–", each.since_ms ? el("time", { datetime: date(each.since_ms) }, date(each.since_ms)) : "–"],
   }));
   return [el("h2", {}, "Machines"),
-    table("Machines", ["machine", "state", "partitions", "tasks running", "standbys", "in", "lag", "free on disk", "code", "since"], rows, { class: "rows" })];
+    table("Machines", ["machine", "state", "partitions", "tasks running", "standbys", "in", "lag", "free on disk", "code", "since"], rows, { class: "rows" }), moves(now)];
+}
+
+const WHY = { start: "it had no machine", join: "a machine has joined", leave: "its machine stops", death: "its machine was silent",
+  balance: "the load is shared again", halt: "it has halted" };
+
+function moves(now) {
+  const turn = (event) => { if (event.target.open) open.add("/moves"); else open.delete("/moves"); };
+  return now.moves.length > 0 && el("details", { open: open.has("/moves"), ontoggle: turn }, el("summary", { id: "moves" }, `${now.moves.length} moves of partitions in the last hours`),
+    table("Moves of partitions", ["when", "partition", "from", "to", "why"], now.moves.map((each) => ({
+      cells: [el("time", { datetime: date(each.at_ms) }, date(each.at_ms)), each.partition, each.source || "–", each.target || "–", WHY[each.cause]] })), { class: "rows" }));
 }
 
 // --- tasks ---
