@@ -34,12 +34,15 @@ class SearchStep(NamedTuple, Generic[T]):
 
 
 class _Backwards:
-    """A partition, read from ``above`` down. ``rows``: those that have been read and not looked at, oldest first."""
+    """A partition, read from ``above`` down. ``rows``: those that have been read and not looked at, oldest first.
 
-    def __init__(self, at: TopicPartition, start: int, above: int) -> None:
+    ``most``: rows that are read at once. To begin somewhere takes a broker some 20 ms, so it is soon that many.
+    """
+
+    def __init__(self, at: TopicPartition, start: int, above: int, most: int) -> None:
         self.at, self.start, self.above = at, start, above
         self.rows = deque[LogRow]()
-        self._offsets = FIRST_ROWS
+        self._offsets, self._most = min(FIRST_ROWS, most), most
 
     def fill(self, log: LogReader) -> int:
         """Read the rows just below; return how many bytes were read."""
@@ -54,7 +57,7 @@ class _Backwards:
             self.above = begin  # the ends of transactions take offsets, too
         if read > WINDOW_BYTES:
             self._offsets = max(1, self._offsets // 4)
-        elif read < WINDOW_BYTES // 4:
+        elif read < WINDOW_BYTES // 4 and 4 * len(self.rows) <= self._most:
             self._offsets = min(4 * self._offsets, MOST_ROWS)
         return read
 
@@ -77,30 +80,28 @@ def search(
     ``after``: ``next`` of the step before, "": none. A step reads at least one row if there is one, so that it gets
     further at any bound. Raises ConfigError for another ``after``.
     """
-    parts = _parts(log, partitions, after)
+    parts = _parts(log, partitions, after, max(1, bounds.rows // max(1, len(partitions))))
     until_s = time.monotonic() + bounds.seconds
     found: list[T] = []
-    looked = held = size = fills = 0
+    looked = size = fills = 0
 
     def is_over() -> bool:
-        return looked + held >= bounds.rows or size >= bounds.bytes or time.monotonic() > until_s
+        return looked >= bounds.rows or size >= bounds.bytes or time.monotonic() > until_s
 
     for part in parts:
         while not part.rows and part.above > part.start and not (fills and is_over()):
-            size += part.fill(log)
-            held, fills = held + len(part.rows), fills + 1
+            size, fills = size + part.fill(log), fills + 1
     heap = [(-part.rows[-1].timestamp_ms, number) for number, part in enumerate(parts) if part.rows]
     heapify(heap)
     while heap and len(found) < bounds.found:
         _, number = heappop(heap)
         part = parts[number]
         row = part.take()
-        looked, held = looked + 1, held - 1
+        looked += 1
         if (shown := match(part.at, row)) is not None:
             found.append(shown)
         while not part.rows and part.above > part.start and not is_over():
             size += part.fill(log)
-            held += len(part.rows)
         if part.rows:
             heappush(heap, (-part.rows[-1].timestamp_ms, number))
         elif part.above > part.start:  # its next row may be the latest of all: that is of the next step
@@ -109,13 +110,14 @@ def search(
     return SearchStep(found, looked, ".".join(str(part.above) for part in parts) if left else None)
 
 
-def _parts(log: LogReader, partitions: Sequence[TopicPartition], after: str) -> list[_Backwards]:
+def _parts(log: LogReader, partitions: Sequence[TopicPartition], after: str, most: int) -> list[_Backwards]:
     places = after.split(".") if after else []
     if places and (len(places) != len(partitions) or not all(p.isdecimal() and len(p) < 19 for p in places)):
         raise ConfigError(f"after={after[:80]!r}: give what the page before has as next, or leave it out")
     ends = log.all_bounds(partitions)
     above = map(int, places) if places else (ends[at][1] for at in partitions)
-    return [_Backwards(at, ends[at][0], min(place, ends[at][1])) for at, place in zip(partitions, above, strict=True)]
+    found = zip(partitions, above, strict=True)
+    return [_Backwards(at, ends[at][0], min(place, ends[at][1]), most) for at, place in found]
 
 
 def _size(row: LogRow) -> int:
