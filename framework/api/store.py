@@ -5,7 +5,7 @@ from typing import Generic, TypeVar, overload
 
 from grete.api.registry.schema_registry import refuse_registry
 from grete.api.serdes.avro_serde import refuse_was
-from grete.api.serdes.serde import Serde, key_serde, refuse_unread
+from grete.api.serdes.serde import Serde, key_serde, refuse_no_serde, refuse_unread
 from grete.errors import ConfigError, TaskError
 
 K = TypeVar("K")
@@ -36,6 +36,7 @@ class Store(Generic[K, V]):
             raise ConfigError(f"store {name!r}: ttl_ms = {ttl_ms!r}: need an int of 1 ms or more, or None")
         refuse_was(key, f"the key of store {name}")
         for serde in (key, value):
+            refuse_no_serde(serde, f"store {name}")
             refuse_registry(serde, f"store {name}")
             refuse_unread(serde, f"store {name}")
         self.name = renamed_from or name

@@ -143,7 +143,8 @@ def folder_topic(job: Job) -> Topic[Any, Any]:
     topics = external_inputs(job)
     if len(topics) != 1:
         raise ConfigError(
-            f"job {job.name!r} reads {len(topics)} topics ({', '.join(topics) or 'none'}): --input-dir needs one"
+            f"job {job.name!r} reads {len(topics)} topics ({', '.join(topics) or 'none'}): --input-dir needs one: name "
+            "the topic by --input TOPIC=FILE"
         )
     (topic,) = topics.values()
     if (topic.key, topic.value) != (utf8, utf8):
@@ -179,7 +180,8 @@ def open_lines(topic: Topic[Any, Any], source: str, said: str) -> OpenLines:
     try:
         handle = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{said}: {getattr(error, 'strerror', None) or 'there is no input'}") from error
+        why = getattr(error, "strerror", None) or "there is no input"
+        raise ConfigError(f"{said}: {why}: name a file that this user may read, or - for standard input") from error
     mode = os.fstat(handle).st_mode
     if stat.S_ISDIR(mode):
         raise ConfigError(f"{said}: {source} is a folder: name a file, or feed its files by grete run --input-dir")

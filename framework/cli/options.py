@@ -99,6 +99,7 @@ Checkpoint = Annotated[
     int | None,
     typer.Option(
         "--checkpoint",
+        min=0,
         metavar="ID",
         help="Take the state as of this checkpoint, if the changelogs still retain it. Default: the newest.",
     ),

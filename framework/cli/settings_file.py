@@ -16,6 +16,7 @@ from grete.settings import GROUPS, Settings, environment_texts, group_of, neares
 from grete.trusted import require_own
 
 DEFAULT = Path("grete.toml")
+FILE_BYTES_MAX = 1 << 20  # all settings take 2 KiB; a device has no end
 LOG, LOG_OPTIONS = "log", ("log", "kafka_config")
 
 
@@ -78,11 +79,14 @@ def _read(file: Path | None) -> SettingsFile:
         require_own(path, f"name it by --settings {DEFAULT} if you trust it")
     try:
         with path.open("rb") as opened:
-            return _parsed(tomllib.load(opened).items())
+            content = opened.read(FILE_BYTES_MAX + 1)
+        if len(content) > FILE_BYTES_MAX:
+            raise ConfigError(f"it has more than {FILE_BYTES_MAX:,} bytes: name a file in TOML")
+        return _parsed(tomllib.loads(content.decode()).items())
     except OSError as error:
         raise ConfigError(f"--settings {path}: {error.strerror}: name a file in TOML") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}: write NAME = VALUE, in UTF-8") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}", setting=error.setting) from error
 

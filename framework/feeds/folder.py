@@ -160,7 +160,7 @@ class FolderFeed:
         try:
             self.root = root.resolve(strict=True)
         except OSError as error:
-            raise ConfigError(f"no folder {root} to feed: {error.strerror}") from error
+            raise ConfigError(f"no folder {root} to feed: {error.strerror}: name a folder of text files") from error
         if not self.root.is_dir():
             raise ConfigError(f"{root} is a file: give the folder that it is in")
         self._exclude = b"" if exclude is None else os.fsencode(exclude.resolve())

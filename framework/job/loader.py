@@ -34,12 +34,15 @@ def load_job(reference: str, name: str = "job") -> Job:
             'write that below if __name__ == "__main__"'
         ) from error
     except Exception as error:  # user code
-        told = f"{type(error).__name__}: {error}{_where(error)}{_as_module(reference, error)}"
-        raise ConfigError(f"{reference} cannot be loaded: {told}") from error
+        raised = f"{type(error).__name__}: {error}".removesuffix(": ")
+        remedy = _as_module(reference, error) or (
+            ": install it, or mend the code there" if isinstance(error, ImportError) else ": mend the code there"
+        )
+        raise ConfigError(f"{reference} cannot be loaded: {raised}{_where(error)}{remedy}") from error
     job = getattr(module, name, None)
     if not isinstance(job, Job):
-        found = "nothing" if job is None else f"a {type(job).__name__}"
-        raise ConfigError(f"{reference} must define {name} = Job(...); its name {name!r} is bound to {found}")
+        found = "nothing" if job is None else f"{job!r:.80}"
+        raise ConfigError(f"{reference} must define {name} = Job(...): its name {name!r} is bound to {found}")
     return job
 
 
@@ -57,11 +60,15 @@ def code_digest(job: Job) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """Return the place where user code raised; a SyntaxError says so itself."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """Return the last place of user code before it raised; a SyntaxError says so itself."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_ours(each.filename)]
     return (
         f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames and not isinstance(error, SyntaxError) else ""
     )
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith("<frozen ") or Path(file).resolve().is_relative_to(Path(__file__).resolve().parents[1])
 
 
 def _as_module(reference: str, error: Exception) -> str:
@@ -122,6 +129,8 @@ def _tell_of_others(path: Path, imported: Collection[str]) -> None:
 def _load_module(name: str) -> ModuleType:
     _append(Path.cwd())
     try:
+        if not all(name.split(".")):  # importlib takes it for a name within a package
+            raise ModuleNotFoundError(name=name)
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):

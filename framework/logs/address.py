@@ -14,7 +14,8 @@ EMBEDDED, KAFKA = "embedded", "kafka://"
 _LOADS_CODE = frozenset(  # a library, or a command
     {"plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location", "ssl.providers"}
 )
-_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}")
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):(\d{1,5})")
+PORTS = range(1, 1 << 16)
 
 
 class LogAddress(NamedTuple):
@@ -40,12 +41,17 @@ def check_address(address: LogAddress) -> str:
     """Return Kafka's hosts, "" for the embedded log. Raises ConfigError for a url that is neither."""
     url = address.url
     hosts = url.removeprefix(KAFKA)
-    if url != EMBEDDED and (hosts == url or not all(_HOST.fullmatch(host) for host in hosts.split(","))):
+    if url != EMBEDDED and (hosts == url or not all(map(_is_host, hosts.split(",")))):
         shown = url if "@" not in url else "(it has a password, so it is not shown)"
         raise ConfigError(
             f"log {shown}: write {EMBEDDED} or {KAFKA}host:port[,host:port]; users and passwords are options (sasl.*)"
         )
     return "" if url == EMBEDDED else hosts
+
+
+def _is_host(text: str) -> bool:
+    found = _HOST.fullmatch(text)
+    return found is not None and int(found[2]) in PORTS
 
 
 def open_log(

@@ -52,8 +52,8 @@ def _search_path(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", r"must define job = Job\(...\); its name 'job' is bound to nothing"),
-        ("job = 1", "bound to a int"),
+        ("", r"must define job = Job\(...\): its name 'job' is bound to nothing"),
+        ("job = 1", "bound to 1"),
         ("job = (", "SyntaxError"),
         ("x = 1\njob = 1 / 0", r"ZeroDivisionError: division by zero \(.*line 2\)"),
         ("import not_there_at_all", "No module named 'not_there_at_all'"),

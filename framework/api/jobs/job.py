@@ -42,6 +42,8 @@ class Job:
         self.partitions = checked_count(f"job {name!r}", partitions)
         if isinstance(stages, type):
             raise GraphError(f"job {name!r}: stages is a class and no list: stages=[{stages.__name__}]")
+        if stages is not None and not isinstance(stages, Sequence):  # the order of a set is another in each process
+            raise GraphError(f"job {name!r}: stages is a {type(stages).__name__} and no list: stages=[YourTask]")
         if not stages:
             raise GraphError(f"job {name!r} has no stages: Job({name!r}, stages=[YourTask])")
         self.mode = mode

@@ -280,6 +280,12 @@ def _json_codec(type_: type[T]) -> Codec[T]:
     return replace(now, first=before, for_keys=replace(for_keys, first=before)) if may_be_spelled(parts) else now
 
 
+def refuse_no_serde(found: object, where: str) -> None:
+    """Raise ConfigError for what is no serde, as a type or the name of one is."""
+    if not (callable(getattr(found, "encode", None)) and callable(getattr(found, "decode", None))):
+        raise ConfigError(f"{where}: {shortened(found)} is no serde: use one such as utf8, int64 or json")
+
+
 def refuse_unread(serde: object, where: str) -> None:
     """Raise ConfigError for a serde whose values come back without a field, where they are both written and read."""
     if not isinstance(serde, Codec) or serde.schema is Any:

@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from grete.api.registry.schema_registry import End, RecordHeaders, RegistrySerde
 from grete.api.serdes.avro_serde import refuse_was
-from grete.api.serdes.serde import Serde
+from grete.api.serdes.serde import Serde, refuse_no_serde
 from grete.api.sinks.external import External
 from grete.api.sinks.files import Files
 from grete.api.sinks.http import Http
@@ -47,6 +47,8 @@ class Topic(Generic[K, V]):
 
     def __post_init__(self) -> None:
         """Give a schema registry's serdes their subjects. Raises ConfigError: an argument is none that it can be."""
+        if not isinstance(self.name, str):
+            raise ConfigError(f"topic {self.name!r}: the name is no text: name it, as Kafka does")
         if self.partitions is not None and (type(self.partitions) is not int or self.partitions < 1):
             raise ConfigError(
                 f"topic {self.name}: partitions={self.partitions!r}: need a whole number above 0, or None"
@@ -56,6 +58,7 @@ class Topic(Generic[K, V]):
         ends: tuple[End, End] = ("key", "value")
         for end in ends:
             serde = getattr(self, end)
+            refuse_no_serde(serde, f"the {end} of topic {self.name}")
             refuse_was(serde, f"topic {self.name}")
             if isinstance(serde, RegistrySerde):
                 object.__setattr__(self, end, serde.of(self.name, end))

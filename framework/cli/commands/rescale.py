@@ -21,7 +21,7 @@ app = typer.Typer(add_completion=False)
 def rescale(
     named: NamedJob,
     *,
-    partitions: Annotated[int, typer.Option(help="The new number of partitions, higher than the present one.")],
+    partitions: Annotated[int, typer.Option(min=1, help="The new number of partitions, higher than the present one.")],
     stage: Annotated[
         str | None, typer.Option(help="Only this stage gets them: it has a number of its own then.")
     ] = None,

@@ -68,7 +68,7 @@ def state_scan(
     store: StoreName,
     *,
     prefix: Annotated[str | None, typer.Option(help="Print only keys that begin with this.")] = None,
-    limit: Annotated[int, typer.Option(help="Print at most this many entries.")] = 1000,
+    limit: Annotated[int, typer.Option(min=0, help="Print at most this many entries.")] = 1000,
     at: AtCheckpoint = AtCheckpoint(),
 ) -> None:
     """Print the entries of a store, one per line: key and value."""

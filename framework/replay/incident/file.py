@@ -172,8 +172,8 @@ class IncidentFile:
             with zipfile.ZipFile(path) as packed:
                 self.manifest = self._manifest(packed)
                 self._read(packed)
-        except FileNotFoundError as error:
-            raise ConfigError(f"no file {path}: `grete incident JOB` makes one") from error
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise ConfigError(f"no file {path}: make one by grete incident pack JOB") from error
         except (
             OSError,
             zipfile.BadZipFile,

@@ -38,7 +38,9 @@ class StatusPipe:
         try:
             os.set_blocking(handle, False)
         except OSError as error:
-            raise ConfigError(f"--status-fd {handle}: {error.strerror}: it is for supervisors only") from error
+            raise ConfigError(
+                f"--status-fd {handle}: {error.strerror}: it is for supervisors only: leave it out"
+            ) from error
         # Called when no process reads: the supervisor's successor needs to start this worker's one.
         self.gone: Callable[[], None] = lambda: None
         self._handle = handle

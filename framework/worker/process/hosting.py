@@ -284,5 +284,7 @@ def stages_of(job: Job, partition: int, stage: str | None) -> list[StageGraph]:
     if stage is not None:
         return [job.stage(stage).check_partition(partition)]
     if not 0 <= partition < job.workers:
-        raise ConfigError(f"job {job.name!r} has partitions 0 to {job.workers - 1}, not {partition}")
+        raise ConfigError(
+            f"job {job.name!r} has partitions 0 to {job.workers - 1}, not {partition}: choose one of these"
+        )
     return [each for each in job.stages if partition < each.partitions]

@@ -210,7 +210,8 @@ class Troubles:
             return client(config | {"error_cb": self.on_error}, logger=self)
         except (KafkaException, ValueError, TypeError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise ConfigError(f"a Kafka option is refused: {self._scrub(text)}") from None  # the cause may show secrets
+            why = f"{self._scrub(text)}: mend it in the file of --kafka-config"
+            raise ConfigError(f"a Kafka option is refused: {why}") from None  # the cause may show secrets
 
     def no_answer(self, bootstrap: str, waited_s: float, *, diagnose: bool = True) -> FrameworkError:
         """Return the error for a broker that does not answer. To ``diagnose`` may take seconds."""
