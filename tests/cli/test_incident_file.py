@@ -3,17 +3,24 @@
 import hashlib
 import os
 import signal
+import struct
+import tracemalloc
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grete.errors import ConfigError
-from grete.replay.incident.file import FORMAT, IncidentFile, digest_of, write
+from grete.replay.incident.file import FORMAT, MANIFEST, IncidentFile, digest_of, write
 from tests.cli.changed_incident import IncidentChanged
 from tests.cli.test_incident import Home, halted, packed
+from tests.cli.test_main import grete
 
 __all__ = ["halted", "packed"]  # fixtures
+
+BOMB_BYTES = 1 << 26
 
 
 def _slip(changed: IncidentChanged) -> None:
@@ -86,6 +93,67 @@ def test_a_hostile_file_is_refused(
     assert (code, says in out) == (2, True), out
     assert "Traceback" not in out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["changed.zip", "in"]
+
+
+def test_show_unpacks_nothing_but_the_manifest(
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A part that is wrong, or has no end, costs a look at the manifest nothing; the run refuses it."""
+    with IncidentChanged(packed, tmp_path / "changed.zip") as changed:
+        changed.parts = {name: bytes(len(data)) for name, data in changed.parts.items()}
+    assert grete(monkeypatch, "incident", "show", str(tmp_path / "changed.zip")) == 0
+    assert "task" in capfd.readouterr().out
+    assert grete(monkeypatch, "incident", "run", str(tmp_path / "changed.zip")) == 2
+    assert "has another digest" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        (zipfile.ZIP_DEFLATED, "Bad CRC-32"),
+        (zipfile.ZIP_BZIP2, "compressed in another way"),
+        (zipfile.ZIP_LZMA, "compressed in another way"),
+    ],
+)
+def test_a_manifest_that_unpacks_to_more_than_it_says_fills_no_memory(tmp_path: Path, method: int, says: str) -> None:
+    """A few KB that unpack to 64 MB are read up to the size that the archive claims, and refused."""
+    path, claimed = tmp_path / "bomb.zip", struct.pack("<L", 1_000)
+    with zipfile.ZipFile(path, "w", method) as bomb:
+        bomb.writestr(MANIFEST, bytes(BOMB_BYTES))
+    path.write_bytes(path.read_bytes().replace(struct.pack("<L", BOMB_BYTES), claimed))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match=says):
+            IncidentFile(path)
+        assert tracemalloc.get_traced_memory()[1] < BOMB_BYTES / 4
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda manifest: manifest["versions"].clear(), "what it says cannot be done"),
+        (lambda manifest: manifest["at"].update(stores={"s": ["x", 1]}), "says something else than it should"),
+        (lambda manifest: manifest.update(digests={"a": [-1, ""]}), "its parts are not those"),
+        (lambda manifest: manifest.update(task=7), "says something else than it should"),
+    ],
+)
+def test_a_manifest_that_contradicts_itself_is_refused(
+    packed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    change: Callable[[dict[str, Any]], None],
+    says: str,
+) -> None:
+    """`show` says what is wrong, and what to do, in a line."""
+    with IncidentChanged(packed, tmp_path / "changed.zip") as changed:
+        change(changed.manifest)
+    assert grete(monkeypatch, "incident", "show", str(tmp_path / "changed.zip")) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert says in line
+    assert "copy it again" in line
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"no zip at all"])

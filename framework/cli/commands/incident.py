@@ -176,11 +176,14 @@ def _errors(job: Job, logs: Path) -> dict[str, EndLine]:
 @app.command("show")
 def incident_show(file: IncidentPath, *, json: AsJson = False) -> None:
     """Print what is in the file of an incident. Nothing of it is run."""
-    manifest = IncidentFile(file).manifest
+    packed = IncidentFile(file)
+    manifest = packed.manifest
     if json:
         print_json(msgspec.to_builtins(manifest))
         return
-    for name, value in _told(manifest).items():
+    with packed.believed():
+        told = _told(manifest)
+    for name, value in told.items():
         print(printable(f"{name:<12} {value}"))
     print()
     table = Table("what", "from", "up to", "end", "messages", "bytes", box=None)

@@ -22,6 +22,7 @@ MANIFEST = "manifest.json"
 MANIFEST_BYTES_MAX = 16 << 20  # it is read before anything is known of the file; a usual one has 20 KB
 BYTES_MAX = 4 << 30  # unpacked: twice what --max-mib allows, because a small file may not fill a memory
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")  # no "..", no "/" first
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others unpack all of what they read, whatever is asked for
 _Whole = TypeVar("_Whole")
 
 
@@ -161,17 +162,29 @@ def digest_of(data: bytes) -> tuple[int, str]:
     return len(data), hashlib.sha256(data).hexdigest()
 
 
+def _unpacked(packed: zipfile.ZipFile, name: str, size: int) -> bytes:
+    """Return the first ``size`` bytes of a part: ``read`` of the archive unpacks 2 GiB before it looks at a size."""
+    with packed.open(name) as part:
+        return part.read(size)
+
+
 class IncidentFile:
-    """A file that was checked: all names, sizes and digests are as its manifest says."""
+    """A file whose manifest, names and sizes were checked. A part is unpacked, and checked, when it is asked for."""
 
     def __init__(self, path: Path) -> None:
-        """Read and check all of it. Raises ConfigError: no such file, no incident, damaged, of a newer release."""
+        """Read the manifest. Raises ConfigError: no such file, no incident, damaged, of a newer release."""
         self.path = path
-        self._parts: dict[str, bytes] = {}
+        with self._opened() as packed:
+            self.manifest = self._manifest(packed)
+            self._check_names(packed)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[zipfile.ZipFile]:
+        """Open the file in here. Raises ConfigError: there is none, or what is done with it shows damage."""
+        path = self.path
         try:
             with zipfile.ZipFile(path) as packed:
-                self.manifest = self._manifest(packed)
-                self._read(packed)
+                yield packed
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise ConfigError(f"no file {path}: make one by grete incident pack JOB") from error
         except (
@@ -192,9 +205,12 @@ class IncidentFile:
         names = packed.namelist()
         if MANIFEST not in names:
             raise ConfigError(f"{self.path} is no file of an incident: it holds no {MANIFEST}")
-        if packed.getinfo(MANIFEST).file_size > MANIFEST_BYTES_MAX:
+        if any(each.compress_type not in _METHODS for each in packed.infolist()):
+            raise self._refused("it is compressed in another way than Grete does")
+        size = packed.getinfo(MANIFEST).file_size
+        if size > MANIFEST_BYTES_MAX:
             raise self._refused(f"its {MANIFEST} has more than {MANIFEST_BYTES_MAX:,} bytes")
-        raw = packed.read(MANIFEST)
+        raw = _unpacked(packed, MANIFEST, size)
         found = msgspec.json.decode(raw)
         version = found.get("format") if isinstance(found, dict) else None
         if not isinstance(version, int):
@@ -208,8 +224,8 @@ class IncidentFile:
         except msgspec.ValidationError as error:
             raise self._refused(f"its {MANIFEST} says something else than it should: {error}") from error
 
-    def _read(self, packed: zipfile.ZipFile) -> None:
-        """Read all parts, none larger than it may be, into memory: nothing is unpacked under a name of the file."""
+    def _check_names(self, packed: zipfile.ZipFile) -> None:
+        """Check the names and sizes of all parts: nothing is unpacked under a name of the file, or to fill a memory."""
         said = self.manifest.digests
         names = packed.namelist()
         strange = [name for name in {*names, *said} if name != MANIFEST and not _NAME.fullmatch(name)]
@@ -220,13 +236,9 @@ class IncidentFile:
             raise self._refused(f"its parts are not those that its manifest names: {odd[0]}")
         if sum(size for size, _ in said.values()) > BYTES_MAX:
             raise self._refused(f"its parts have more than {BYTES_MAX >> 30} GiB")
-        for name, (size, digest) in said.items():
+        for name, (size, _) in said.items():
             if packed.getinfo(name).file_size != size:
                 raise self._refused(f"its part {name} has {packed.getinfo(name).file_size:,} bytes, not {size:,}")
-            data = packed.read(name)
-            if digest_of(data) != (size, digest):
-                raise self._refused(f"its part {name} has another digest than the manifest says")
-            self._parts[name] = data
 
     def _refused(self, why: str) -> ConfigError:
         return ConfigError(f"{self.path} is refused: {why}: it is damaged or was changed, so copy it again")
@@ -247,10 +259,15 @@ class IncidentFile:
             raise self._refused(f"what it says cannot be done: {type(error).__name__}: {error}") from error
 
     def part(self, name: str) -> bytes:
-        """Return a part. Raises ConfigError if the manifest names one that is not there."""
-        if name not in self._parts:
+        """Unpack a part. Raises ConfigError: it has another digest, or the manifest names one that is not there."""
+        said = self.manifest.digests.get(name)
+        if said is None:
             raise self._refused(f"its manifest names a part {name!r} that it does not have")
-        return self._parts[name]
+        with self._opened() as packed:
+            data = _unpacked(packed, name, said[0])
+        if digest_of(data) != said:
+            raise self._refused(f"its part {name} has another digest than the manifest says")
+        return data
 
     def rows(self, of: PackedRows) -> list[LogRow]:
         """Return the rows of a partition. Raises ConfigError."""
