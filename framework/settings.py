@@ -159,7 +159,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     member_timeout_ms: int = 2_000
     """Several machines: the silence after which the others declare a member dead, measured in their own heartbeats.
 
-    Its partitions move at once. At least 2 × member_heartbeat_interval_ms.
+    Its partitions move at once. At least 2 × member_heartbeat_interval_ms; above an hour it counts as an hour.
     """
     machine: str = ""
     """Several machines: what this one is called, in JOB.members and for standbys. Empty: its host name.

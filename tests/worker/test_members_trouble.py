@@ -15,7 +15,17 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from grete.protocol.members import Heartbeat, JobAssignment, decode_members_message
+from grete.protocol.members import (
+    Heartbeat,
+    HeldPartition,
+    JobAssignment,
+    Leave,
+    MemberReport,
+    MembersMessage,
+    PartitionPlace,
+    decode_members_message,
+    encode_members_message,
+)
 from grete.testing.broker.find import Broker
 from tests.monitor.test_server import get, url_in
 from tests.support import forking
@@ -255,3 +265,38 @@ def test_a_machine_whose_clock_is_an_hour_off_is_a_member_like_any_other(
     ]
     assert off_s
     assert all(1_800 < logged_s - time.time() for logged_s in off_s)  # its clock was off
+
+
+def forged(session: str) -> list[bytes]:
+    """Return messages that a stranger may write to the members' topic, in the name of a session and of others."""
+    ghost = tuple(PartitionPlace("ghost", "ghost", ("ghost",)) for _ in range(100))
+    everywhere = tuple(HeldPartition(partition, "running") for partition in range(PARTITIONS))
+    said: list[MembersMessage] = [
+        Heartbeat(member="m", session=session, beat=2**63 - 1, held=()),
+        Heartbeat(member="ghost", session="ghost", began=0, beat=2**63 - 1, held=everywhere),
+        Heartbeat(member="ghost", session="ghost", machine="\x1b[2J" * 40, leaving=True, follows=2**63 - 1),
+        JobAssignment(session=session, places=ghost),
+        JobAssignment(session="ghost", places=()),
+        MemberReport(session="ghost", body=bytes(1 << 16)),
+        Leave(member="x", session=session, halted=tuple(range(PARTITIONS, 65_536))),
+    ]
+    undecodable = [b"", b"{", b"\xff" * 900_000, b"[" * 100_000, b'{"type": "heartbeat", "v": 9}', b'{"type": "leave"}']
+    return [*map(encode_members_message, said), *undecodable]
+
+
+def test_forged_messages_stop_no_member(machines: Machines) -> None:
+    """A stranger can move partitions, and no more: the members stay, and each record counts once."""
+    machines.up("a")
+    machines.up("b")
+    machines.until(machines.shared_by("a", "b"))
+    machines.give()
+    sessions = {row.session for row in written(machines) if isinstance(row, Heartbeat)}
+    for data in [each for session in sorted(sessions) for each in forged(session)]:
+        machines.producer.produce(f"{machines.name}.members", data, partition=0)
+    assert machines.producer.flush(LIMIT_S) == 0
+    machines.give()
+    machines.until(machines.shared_by("a", "b"))
+    machines.give()
+    machines.require_exact()
+    assert [up.poll() for up in machines.ups.values()] == [None, None], machines.logs()
+    assert "\x1b" not in said(machines, "a")

@@ -102,7 +102,10 @@ class Membership:
     def row(self, offset: int, message: MembersMessage | None) -> None:
         """Take the next row of the topic; None: one that this build cannot read."""
         view = self.view
+        if isinstance(message, Heartbeat) and message.session == view.me.session and message.beat > self._beat:
+            message = None  # it was not written here: by its number, others would never be silent for long
         view.row(offset, message)
+        view.halted = {partition: at for partition, at in view.halted.items() if partition < self._partitions}
         if view.assigned_at == offset:
             if view.assignment is not None and view.assignment.session == view.me.session:
                 self._written_beat = None

@@ -13,6 +13,7 @@ from grete.protocol.members import (
     PartitionPlace,
 )
 
+TIMEOUT_MS_MAX = 3_600_000  # that a member may ask for: one that was never there would be waited for without an end
 FORGOTTEN_AFTER = 50  # times the beats of a dead member: until then its last words are shown
 
 
@@ -186,7 +187,7 @@ class MembersView:
                 del self.sessions[session]
 
     def _dead_beats_of(self, member: MemberView) -> int:
-        asked_ms = member.heartbeat.timeout_ms or 0
+        asked_ms = min(member.heartbeat.timeout_ms or 0, TIMEOUT_MS_MAX)
         return max(self.dead_beats, -(-asked_ms // self.me.beat_ms))
 
     def _leave(self, leave: Leave) -> None:

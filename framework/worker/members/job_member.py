@@ -44,7 +44,7 @@ class MemberTroubles:
             for partition, machine in halted.items():
                 self._tell(
                     f"partition {partition} has halted on {machine}, and no member runs it: look there, and start that "
-                    "member again"
+                    "member again; if there is no such member, stop all, delete the topic JOB.members, and start again"
                 )
 
     def tell_shared(self, machine: str, directory: JobDirectory) -> None:

@@ -5,7 +5,7 @@ import pytest
 from grete.core.members.assignor import CAUGHT_UP
 from grete.core.members.membership import REPEAT_BEATS, Duties, Membership
 from grete.core.members.mover import WARM_BEATS
-from grete.core.members.view import FORGOTTEN_AFTER, MemberId
+from grete.core.members.view import FORGOTTEN_AFTER, TIMEOUT_MS_MAX, MemberId
 from grete.protocol.members import (
     HaltedPartition,
     Heartbeat,
@@ -66,6 +66,46 @@ def test_one_that_joins_does_not_lead_before_it_has_seen_the_others() -> None:
     assert topic.member.decide() is None
     topic.beat()
     assert topic.member.decide() is not None
+
+
+def test_heartbeats_in_its_name_that_it_has_not_written_count_for_nothing() -> None:
+    """Their number would be its time: no other member would ever be silent for long enough to be replaced."""
+    topic = Topic()
+    topic.beat()
+    topic.other(1)
+    topic.add(Heartbeat(member="me", session="me-1", machine="here", beat=2**63 - 1))
+    assert topic.member.view.beats == 0
+    topic.beat(4)
+    assert [member.session for member in topic.member.view.live()] == ["me-1"]
+
+
+def test_the_time_out_of_another_member_is_bounded() -> None:
+    """One that was never there, and asks for a million years, is waited for as long as a member may ask for."""
+    topic = Topic()
+    topic.beat()
+    topic.add(Heartbeat(member="o", session="o-1", beat=0, timeout_ms=2**63 - 1))
+    topic.add(topic.member.heartbeat(()))
+    assert topic.member.view.is_live("o-1")
+    topic.member._beat += TIMEOUT_MS_MAX  # as many heartbeats, a millisecond each
+    topic.beat()
+    assert not topic.member.view.is_live("o-1")
+
+
+def test_partitions_that_the_job_has_not_are_not_halted() -> None:
+    """All that a message can name would make each assignment larger than a broker takes."""
+    topic = Topic()
+    topic.beat()
+    topic.add(Leave(member="o", session="o-1", halted=tuple(range(65_536))))
+    assert [halted.partition for halted in topic.lead().halted] == [0, 1]
+
+
+def test_an_assignment_to_members_that_are_not_there_is_replaced_at_once() -> None:
+    """Also one in the name of the leader, of more partitions than there are."""
+    topic = Topic()
+    topic.beat()
+    for writer in ("me-1", "nobody"):
+        topic.add(JobAssignment(session=writer, places=tuple(PartitionPlace("ghost", "ghost") for _ in range(9))))
+        assert [place.owner for place in topic.lead().places] == ["me-1", "me-1"]
 
 
 def test_one_that_left_is_not_waited_for() -> None:
