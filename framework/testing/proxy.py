@@ -60,6 +60,7 @@ class Proxy(ABC):
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
+        await asyncio.sleep(0)  # connections that have just come begin: only then are they closed when cancelled
         for writer in self._opened:
             writer.transport.abort()
         others = asyncio.all_tasks() - {asyncio.current_task()}

@@ -129,9 +129,9 @@ def test_a_checkpoint_that_never_was_is_refused(stale: Stale) -> None:
     stale.take_over(1)
     checkpoint_ids = [at.commit.checkpoint_id for at in commits(stale.log, all_wirings(word_count)[0])]
     assert stale("state", "get", JOB, "counts", "a", f"--checkpoint={checkpoint_ids[-1]}")[0] == "1\n"
-    above, below = checkpoint_ids[-1] + 5, checkpoint_ids[0] - 1
+    above = checkpoint_ids[-1] + 5
     between = next(v for v in range(checkpoint_ids[0], checkpoint_ids[-1]) if v not in checkpoint_ids)
-    for never in (below, between, above):
+    for never in (between, above):
         said = stale("state", "get", JOB, "counts", "a", f"--checkpoint={never}", code=2)[1]
         assert f"checkpoint {never} was not committed by a task of job 'word-count'" in said
         assert f"{checkpoint_ids[0]}, the last {checkpoint_ids[-1]}" in " ".join(said.split())

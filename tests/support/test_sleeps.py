@@ -36,7 +36,7 @@ SLEEPS = {
     "tests/verification/machines/assigner.py": (1, TOOL),
     "tests/verification/machines/machine.py": (2, TOOL),
     "tests/verification/machines/members.py": (1, TOOL),
-    "tests/verification/machines/takeovers.py": (2, TOOL),
+    "tests/verification/machines/takeovers.py": (1, TOOL),
     "tests/worker/outage_prove.py": (1, PACE),
     "tests/worker/test_members_client.py": (1, "a broker that is played waits for messages as the real one does"),
 }

@@ -110,8 +110,8 @@ def stopped_while_away(found: JobTarget, leave: Callable[[], None], monkeypatch:
             waited.append(text)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def shown(screen: Screen, name: str, done: int, total: int, out: str) -> None:
-        bar(screen, name, done, total, out)
+    def shown(screen: Screen, name: str, done: int, total: int, more: str = "") -> None:
+        bar(screen, name, done, total, more)
         if done and not left and all(is_ready(found, number) for number in range(found.job.partitions)):
             left.append(done)
             leave()

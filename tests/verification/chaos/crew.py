@@ -165,10 +165,9 @@ class Crew:
     def poll(self) -> list[Death]:
         """Return the workers that have died since the last call."""
         self.zygote.poll()
-        for member in self.members.values():
-            _read_status(member)
         deaths = []
         for member in [*self.members.values(), *self.zombies]:
+            _read_status(member)  # also of a zombie: it waits for a reader of its last report
             if member.child.code is None:
                 continue
             zombie = member in self.zombies
