@@ -69,7 +69,7 @@ def move(directory: Path, way: str, keys: int) -> None:
     memory, begun, cpu = Memory(), time.perf_counter(), tree_cpu_s()
     memory.start()
     with SparkMover(way, where, where, None, Silent()) as mover:
-        moved = rescale(log, job, AFTER, Settings(), embedded=True, mover=None if way == WAYS[0] else mover)
+        moved = rescale(log, job, AFTER, Settings(), own_topics=True, mover=None if way == WAYS[0] else mover)
     seconds, computed = time.perf_counter() - begun, tree_cpu_s() - cpu
     memory.end()
     driver = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -44,7 +44,8 @@ LogOption = Annotated[
     str | None,
     typer.Option(
         envvar="GRETE_LOG",
-        help="The log: 'embedded', a SQLite file in the job's directory, or kafka://host:port[,host:port]. "
+        help="The log: 'embedded', a SQLite file in the job's directory, kafka://host:port[,host:port], or "
+        "MODULE:CLASS:PLACE, a log of your own. "
         "Default: that of the settings file, or embedded.",
     ),
 ]

@@ -81,7 +81,7 @@ def feed(
         opened.callback(os.close, place.lock_source(topic.name))
         log = place.open_log()
         opened.callback(log.close)
-        if place.address.embedded and log.partitions(topic.name) is None:
+        if not place.address.on_kafka and log.partitions(topic.name) is None:
             log.create_topic(topic.name, job.count_of(topic.name), plain=True)
         count = log.partitions(topic.name)
         if count is None:

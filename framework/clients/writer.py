@@ -70,7 +70,7 @@ class Writer(Closable, Generic[K, V]):
         self._dropped, self._told_s = 0, -FULL_LOG_S
 
         def partitions_of(opened: JobLog) -> int | None:
-            if address.embedded and opened.partitions(topic.name) is None:
+            if not address.on_kafka and opened.partitions(topic.name) is None:
                 opened.create_topic(topic.name, stages[0].partitions, plain=True)
             return opened.partitions(topic.name)
 

@@ -1,8 +1,9 @@
 """Opens the log that a command line names."""
 
 import re
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from grete.errors import ConfigError
 from grete.logs.embedded import EmbeddedLog, EmbeddedReader
@@ -14,6 +15,7 @@ EMBEDDED, KAFKA = "embedded", "kafka://"
 _LOADS_CODE = frozenset(  # a library, or a command
     {"plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location", "ssl.providers"}
 )
+_OWN = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):([A-Za-z_]\w*):(.+)")
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):(\d{1,5})")
 PORTS = range(1, 1 << 16)
 
@@ -29,6 +31,11 @@ class LogAddress(NamedTuple):
         """Whether it is a file in the job's directory."""
         return self.url == EMBEDDED
 
+    @property
+    def on_kafka(self) -> bool:
+        """Whether it is a cluster, which the members of a job share; else all of its processes are on one machine."""
+        return self.url.startswith(KAFKA)
+
     def arguments(self) -> list[str]:
         """Return the options by which a worker's command line names it."""
         return [f"--log={self.url}", *([] if self.config is None else [f"--kafka-config={self.config.absolute()}"])]
@@ -38,15 +45,30 @@ IN_DIRECTORY = LogAddress()
 
 
 def check_address(address: LogAddress) -> str:
-    """Return Kafka's hosts, "" for the embedded log. Raises ConfigError for a url that is neither."""
+    """Return Kafka's hosts, "" for another log. Raises ConfigError for a url that names none."""
     url = address.url
+    if url == EMBEDDED or _OWN.fullmatch(url):
+        return ""
     hosts = url.removeprefix(KAFKA)
-    if url != EMBEDDED and (hosts == url or not all(map(_is_host, hosts.split(",")))):
+    if hosts == url or not all(map(_is_host, hosts.split(","))):
         shown = url if "@" not in url else "(it has a password, so it is not shown)"
         raise ConfigError(
-            f"log {shown}: write {EMBEDDED} or {KAFKA}host:port[,host:port]; users and passwords are options (sasl.*)"
+            f"log {shown}: write {EMBEDDED} or {KAFKA}host:port[,host:port], or MODULE:CLASS:PLACE for a log of your "
+            "own; users and passwords of Kafka are options (sasl.*)"
         )
-    return "" if url == EMBEDDED else hosts
+    return hosts
+
+
+def own_log(url: str) -> tuple[Any, str] | None:
+    """Return the class and the place of a url MODULE:CLASS:PLACE, None for another. Raises ConfigError."""
+    found = _OWN.fullmatch(url)
+    if found is None:
+        return None
+    try:
+        return getattr(import_module(found[1]), found[2]), found[3]
+    except (ImportError, AttributeError) as error:
+        text = f"log {found[1]}:{found[2]}: {error}: name a module that can be imported, and a class in it"
+        raise ConfigError(text) from error
 
 
 def _is_host(text: str) -> bool:
@@ -64,12 +86,16 @@ def open_log(
     patience: Patience | None = None,
     reads: Reads = READS,
 ) -> JobLog:
-    """Return ``embedded`` (the file ``path``) or ``kafka://host:port[,host:port…]``. ``options`` are librdkafka's.
+    """Return ``embedded`` (the file ``path``), ``kafka://host:port[,host:port…]``, or what MODULE:CLASS makes of PLACE.
 
+    ``options`` are librdkafka's.
     ``create``: make the file if there is none. ``patience``: with brokers that do not answer. ``reads``: how it
     will be read. Raises ConfigError for another url, and what the log raises.
     """
     hosts = check_address(LogAddress(url))
+    if (own := own_log(url)) is not None:
+        log: JobLog = own[0](own[1])
+        return log
     if not hosts:
         return EmbeddedLog(path, create=create)
     from grete.logs.kafka import KafkaLog
@@ -97,6 +123,9 @@ def open_reader(address: LogAddress, path: Path, *, group: str = "grete") -> Job
     Raises ConfigError if there is no file, and what the log and the file of options raise.
     """
     hosts = check_address(address)
+    if (own := own_log(address.url)) is not None:
+        reader: JobLogReader = own[0].reader(own[1])
+        return reader
     if not hosts:
         return EmbeddedReader(path)
     options = None if address.config is None else read_options(address.config)

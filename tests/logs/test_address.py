@@ -1,11 +1,12 @@
 """A log is opened by its name; a wrong name is explained."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grete.errors import ConfigError
-from grete.logs.address import open_log
+from grete.logs.address import LogAddress, open_log, open_reader
 from grete.logs.embedded import EmbeddedLog
 from grete.testing.broker import Broker
 
@@ -34,3 +35,33 @@ def test_other_names_are_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"write embedded or kafka://host:port") as caught:
         open_log(url, tmp_path)
     assert "pass@" not in str(caught.value)
+
+
+class OwnReader:
+    """What only reads."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+
+class OwnLog(OwnReader):
+    """A log that is named by its class."""
+
+    reader = OwnReader
+
+
+def test_a_log_of_ones_own_is_made_by_its_class(tmp_path: Path) -> None:
+    """The rest of the address is its place; a command that only reads gets the reading half."""
+    url = f"{__name__}:OwnLog:here://is:it"
+    made: Any = open_log(url, tmp_path)
+    read: Any = open_reader(LogAddress(url), tmp_path)
+    assert (type(made), type(read)) == (OwnLog, OwnReader)
+    assert made.place == read.place == "here://is:it"
+    assert not LogAddress(url).on_kafka
+
+
+@pytest.mark.parametrize("url", ["no.such_module:Log:x", f"{__name__}:NoLog:x"])
+def test_a_class_that_is_not_there_is_named(url: str, tmp_path: Path) -> None:
+    """With the way out."""
+    with pytest.raises(ConfigError, match="name a module that can be imported, and a class in it"):
+        open_log(url, tmp_path)

@@ -106,7 +106,7 @@ def move(url: str, directory: Path, first: Path) -> None:
     where = LogSpec("embedded", "", str(directory / "log.db"))
     log = EmbeddedLog(directory / "log.db")
     with Troubled(url, where, where, None, Silent()) as mover:
-        rescale(log, job, PARTITIONS, Settings(), embedded=True, mover=mover)
+        rescale(log, job, PARTITIONS, Settings(), own_topics=True, mover=mover)
         end_s = time.monotonic() + LIMIT_S
         while not (directory / "late").read_text():
             assert time.monotonic() < end_s, "the attempt that was too late does not end"

@@ -96,7 +96,7 @@ class MovableJob:
     def moved(self, partitions: int, *, assume_keyed: bool = True) -> "MovableJob":
         """Return the job with more partitions, or a fork of it: with fewer, or of a deterministic job."""
         if partitions > self.job.partitions and self.job.modes == "aligned":
-            rescale(self.log, self.job, partitions, self._settings, embedded=True, assume_keyed=assume_keyed)
+            rescale(self.log, self.job, partitions, self._settings, own_topics=True, assume_keyed=assume_keyed)
             return MovableJob(self.job.of(partitions), self._settings, self)
         name, mode = f"{self.job.name}-{partitions}", self.job.stages[0].mode
         second = MovableJob(Job(name, self.tasks, partitions=partitions, mode=mode), self._settings)

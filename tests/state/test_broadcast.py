@@ -132,7 +132,7 @@ def test_what_moves_state_refuses_it_with_a_way(place: JobDirectory, log: Embedd
     with pytest.raises(
         ConfigError, match=r"stage bill reads all of topic prices.*another name with Job\(…, partitions=4"
     ):
-        rescale(log, job, 4, SETTINGS, embedded=True, assume_keyed=False)
+        rescale(log, job, 4, SETTINGS, own_topics=True, assume_keyed=False)
     target = job_of(broadcast=True, name="second")
     prepare(target, log, JobDirectory(tmp_path / "second"), SETTINGS)
     with pytest.raises(ConfigError, match=r"stage bill reads all of topic prices.*start the second job without a fork"):

@@ -195,7 +195,7 @@ def test_a_stage_that_keeps_its_number_keeps_the_times_of_its_tasks() -> None:
     job.feed(EVENTS, [*ahead(job, 0, 100), *ahead(job, 1, 500)]).run()
     stage = job.job.stages[1]
     before = [job.state(number, stage=1)[META, STREAM_TIME] for number in range(2)]
-    rescale_module.rescale(job.log, job.job, 3, SETTINGS, embedded=True, stage="sums", assume_keyed=True)
+    rescale_module.rescale(job.log, job.job, 3, SETTINGS, own_topics=True, stage="sums", assume_keyed=True)
     job = MovableJob(job.job.of(3, "sums"), SETTINGS, job)
     assert [time_of(job, number) for number in range(3)] == [100] * 3
     assert [job.state(number, stage=1)[META, STREAM_TIME] for number in range(2)] == before

@@ -71,7 +71,7 @@ def give_two_partitions(scene: Scene) -> None:
 def rescale(scene: Scene, log: JobLog) -> entries.MovedEntries:
     """Rescale the job from one partition to two."""
     return rescale_module.rescale(
-        log, scene.job, 2, SETTINGS, embedded=scene.job_directory.address.embedded, assume_keyed=True
+        log, scene.job, 2, SETTINGS, own_topics=scene.job_directory.address.embedded, assume_keyed=True
     )
 
 

@@ -122,7 +122,7 @@ def test_a_rescale_without_a_stage_that_follows_the_job_asks_for_one(place: JobD
     own = Job("j", [type("Split", (Split,), {"partitions": 2}), Count])
     prepare(own, log, place, SETTINGS)
     with pytest.raises(ConfigError, match=r"each stage of job 'j' has a number.*--stage, one of split, count"):
-        rescale(log, own, 4, SETTINGS, embedded=True)
+        rescale(log, own, 4, SETTINGS, own_topics=True)
     with pytest.raises(ConfigError, match="job 'j' has no stage 'sum'"):
         partitions_of(log, own, "sum")
     assert rescaled(log.read_metadata("j"), own, own.stages[0]) is None

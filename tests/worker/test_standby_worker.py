@@ -112,7 +112,7 @@ def test_a_worker_goes_on_where_a_standby_is(kafka_broker: Broker, tmp_path: Pat
 
 def test_on_the_embedded_log_there_is_no_standby(tmp_path: Path) -> None:
     """All of it is on one machine, which a standby would not outlive: the command says what to do."""
-    with pytest.raises(ConfigError, match="the embedded log is on one: use --log kafka://"):
+    with pytest.raises(ConfigError, match="only a job on Kafka has more than one: use --log kafka://"):
         open_standby(word_count, [0], JobDirectory(tmp_path / "job"), Settings())
     arguments = ["worker", "tasks.word_count", "--partition=0", "--standby", f"--directory={tmp_path / 'job'}"]
     assert CliRunner().invoke(app, arguments).exit_code == ExitCode.HALTED

@@ -59,9 +59,9 @@ class ShownMember(msgspec.Struct, frozen=True, kw_only=True):
 def members(named: NamedJob, *, json: AsJson = False) -> None:
     """Show the machines that run a job on Kafka: their partitions, standbys, and last heartbeats."""
     job, address = load_job(named.reference), named.address
-    if address.embedded:
+    if not address.on_kafka:
         raise ConfigError(
-            "a job on the embedded log runs on this machine alone, and has no members: give --log kafka://host:port"
+            "a job whose log is not Kafka runs on one machine alone, and has no members: give --log kafka://host:port"
         )
     seen = SeenMembers(job, address, named.settings)
     rows = list(_rows(seen))

@@ -47,7 +47,7 @@ def rescale(
                 job,
                 partitions,
                 settings,
-                embedded=address.embedded,
+                own_topics=not address.on_kafka,
                 assume_keyed=moving.assume_keyed,
                 stage=stage,
                 mover=mover,

@@ -147,7 +147,7 @@ def _begin(
     A log that has answered in this directory is waited for without end, whatever is asked of it: after a crash of the
     machine the network may be the last to come. Raises LogAway where none has: its address may be wrong.
     """
-    embedded = found.job_directory.address.embedded
+    on_kafka = found.job_directory.address.on_kafka
     right = found.job_directory.member_file.exists()
     while True:
         if right:
@@ -155,7 +155,7 @@ def _begin(
         try:
             with ExitStack() as begun:
                 local = begun.enter_context(_local(found, patience, processes, starts))
-                member = None if embedded else begun.enter_context(JobMember(local))
+                member = begun.enter_context(JobMember(local)) if on_kafka else None
                 opened.push(begun.pop_all())
                 return local, member
         except LogAway:
@@ -172,14 +172,14 @@ def _local(found: JobTarget, patience: Patience, processes: int | None, starts: 
         found.settings,
         inputs=OutsideInputs(starts=starts_of(found.job, starts)),
         patience=patience,
-        share=HostedShare(processes, None if found.job_directory.address.embedded else Assignment()),
+        share=HostedShare(processes, Assignment() if found.job_directory.address.on_kafka else None),
     )
 
 
 def _workers(found: JobTarget, local: LocalJob, processes: int | None) -> str:
     """Return the number of workers in words, with that of the partitions if they share them."""
     partitions = found.job.workers
-    if not found.job_directory.address.embedded:
+    if found.job_directory.address.on_kafka:
         most = "" if processes is None else f", {counted(processes, 'worker')} at most"
         return f"a member for {counted(partitions, 'partition')}{most}"
     workers = counted(len(local.supervisor.workers), "worker")

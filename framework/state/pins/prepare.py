@@ -69,7 +69,7 @@ def prepare(
     read = (topic for stage in topology.stages for topic in topology.externals_of(stage.ordinal))
     pinned = sorted({*changelogs, *read, *(stream.topic for stream in topology.streams)})
     check_topics(log, found, [topic for topic in pinned if log.partitions(topic) is not None])
-    missing = missing_topics(job, log, None if job_directory.address.embedded else fed, metadata=found)
+    missing = missing_topics(job, log, fed if job_directory.address.on_kafka else None, metadata=found)
     stages = ((stage, job.stages[stage.ordinal].mode) for stage in topology.stages if stage.partitions)
     deterministic = [stage for stage, mode in stages if mode == "deterministic"]
     absent = {topic for topic, _, _ in missing}

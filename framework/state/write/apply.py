@@ -91,7 +91,7 @@ def _rewire(
     gone = [wiring for wiring in old if wiring.name.rpartition("-")[0] in stages.dropped]
     _check_drained(log, old, gone)
     metadata = log.open_metadata(job.name)
-    fed = None if directory.address.embedded else ()
+    fed = () if directory.address.on_kafka else None
     for topic, partitions, plain in missing_topics(job, log, fed, metadata=metadata):
         log.create_topic(topic, partitions, plain=plain)
     pin_starts(job, log, metadata)

@@ -69,7 +69,7 @@ def rescale(
     partitions: int,
     settings: Settings,
     *,
-    embedded: bool,
+    own_topics: bool,
     assume_keyed: bool = False,
     stage: str | None = None,
     mover: Mover | None = None,
@@ -91,7 +91,7 @@ def rescale(
     check_used_up([(wiring, snapshot.commit) for wiring, snapshot in zip(all_wirings(old), lasts, strict=True)])
     check_inputs(log, [snapshot.commit for snapshot in lasts])
     places = placed_by(log.read_metadata(job.name), old)
-    if not embedded:
+    if not own_topics:
         _check_topics(log, new)
     routes = routes_of(old, new, lasts, places)
     mover.check(routes, assume_keyed=assume_keyed)
@@ -115,7 +115,7 @@ def rescale(
         raise
     metadata = log.open_metadata(job.name)
     pin_graph(new, metadata)
-    if embedded:
+    if own_topics:
         _grow_outside(log, new)
     repin_outputs(new, log, metadata)  # all was committed and processed: no output comes a second time
     mover.committed(changelog_positions)
@@ -232,7 +232,7 @@ def _moved(lasts: list[Snapshot], new: Job) -> dict[TopicPartition, int]:
 
 
 def _grow_outside(log: JobLog, new: Job) -> None:
-    """Give inputs and outputs of an embedded log their partitions, once the rescale counts: writers use all there are.
+    """Give topics outside that the job makes their partitions, once the rescale counts: writers use all there are.
 
     If this process dies before, the next start does it (grete.job.topics).
     """

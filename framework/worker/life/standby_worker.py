@@ -173,9 +173,9 @@ def open_standby(
 
     A job's first start pins what they need to know, so there must have been one.
     """
-    if job_directory.address.embedded:
+    if not job_directory.address.on_kafka:
         raise ConfigError(
-            "a standby keeps the state of a task on another machine, and the embedded log is on one: use "
+            "a standby keeps the state of a task on another machine, and only a job on Kafka has more than one: use "
             "--log kafka://host:port, or no standby"
         )
     hosted_by(job, partitions, stage)  # before the log is opened, as a worker does

@@ -67,7 +67,7 @@ def refuse_members(
 
     ``instead``: what else the person may do, for the message. ``patience``: with brokers that do not answer.
     """
-    if address.embedded:
+    if not address.on_kafka:
         return
     seen = SeenMembers(job, address, settings, patience)
     if seen.fresh:

@@ -161,7 +161,7 @@ def test_the_log_of_before_a_rescale_is_refused(tmp_path: Path) -> None:
     pair_bulk_writes.run("tests.state.pair_job", tmp_path / "job", *lines)
     log = EmbeddedLog(tmp_path / "job" / "log.db")
     rescaled = pair_job.job.of(3)
-    rescale(log, pair_job.job, 3, Settings(), embedded=True, assume_keyed=True)
+    rescale(log, pair_job.job, 3, Settings(), own_topics=True, assume_keyed=True)
     wirings = [(wiring, settled_fold(log, wiring).last) for wiring in all_wirings(rescaled)]
     archive: Ends = {"observed": dict.fromkeys(range(3), 1)}
     for ends in ({}, archive, {"observed": None}):

@@ -128,7 +128,7 @@ def test_a_query_goes_over_a_rescale(tmp_path: Path) -> None:
     first = Reader(one, directory)
     begun = first.follow(first.reader.initialOffset())
     log = JobDirectory(directory).open_log()
-    rescale(log, load_job(str(one)), 2, SETTINGS, embedded=True, assume_keyed=True)
+    rescale(log, load_job(str(one)), 2, SETTINGS, own_topics=True, assume_keyed=True)
     log.close()
     with pytest.raises(
         ConfigError, match="has 1 partitions in its code, and 2 in its changelog: if the job was rescaled"

@@ -85,7 +85,7 @@ class Scene:
     def rescale(self, log: JobLog) -> None:
         """Give the job its second partition."""
         log.create_topic(f"observed{self.suffix}", 2, plain=True, grow=True)
-        rescale(log, load_job(str(self.one)), 2, SETTINGS, embedded=self.broker is None, assume_keyed=True)
+        rescale(log, load_job(str(self.one)), 2, SETTINGS, own_topics=self.broker is None, assume_keyed=True)
 
     def trim(self, log: JobLog) -> None:
         """Trim the changelogs to what a restore of the newest checkpoint needs."""

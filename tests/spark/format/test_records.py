@@ -194,7 +194,7 @@ def test_a_stream_is_followed_over_a_rescale(tmp_path: Path) -> None:
     begun = [reader.follow(reader.begin()) for reader in (words, observed, totals)]
     run(directory, 1, reference=str(one), settings=KEPT)
     log = JobDirectory(directory).open_log()
-    rescale(log, load_job(str(one)), 2, KEPT, embedded=True, assume_keyed=True)
+    rescale(log, load_job(str(one)), 2, KEPT, own_topics=True, assume_keyed=True)
     log.close()
     with pytest.raises(
         ConfigError, match="has 1 partitions in the job's code, and 2 in the log: if the job was rescaled"

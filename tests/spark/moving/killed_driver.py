@@ -60,7 +60,7 @@ def main(directory: Path, name: str, moment: str) -> None:
         assert isinstance(log, Deadly)
         log.left = CLAIMS + COMMITS + 1
     with kind("local[1]", job.where, job.where, None, Silent()) as mover:
-        rescale(log, job.job, 3, Settings(), embedded=True, mover=mover)
+        rescale(log, job.job, 3, Settings(), own_topics=True, mover=mover)
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ class Moving:
     def rescale(self, partitions: int, mover: Mover | None = None) -> MovedEntries:
         """Rescale it."""
         embedded = self.address.embedded
-        return rescale(self.log, self.job, partitions, SETTINGS, embedded=embedded, mover=mover)
+        return rescale(self.log, self.job, partitions, SETTINGS, own_topics=embedded, mover=mover)
 
     def mover(self) -> SparkMover:
         """Return the mover that works on Spark."""
