@@ -54,7 +54,7 @@ def check_address(address: LogAddress) -> str:
         shown = url if "@" not in url else "(it has a password, so it is not shown)"
         raise ConfigError(
             f"log {shown}: write {EMBEDDED} or {KAFKA}host:port[,host:port], or MODULE:CLASS:PLACE for a log of your "
-            "own; users and passwords of Kafka are options (sasl.*)"
+            "own; users and passwords are options (sasl.*)"
         )
     return hosts
 

@@ -38,7 +38,7 @@ def test_other_names_are_refused(url: str, tmp_path: Path) -> None:
 
 
 class OwnReader:
-    """What only reads."""
+    """The reading half."""
 
     def __init__(self, place: str) -> None:
         self.place = place

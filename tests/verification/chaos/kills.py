@@ -1,6 +1,6 @@
 """Kills workers of the chain job again and again, and judges from outside what came of it: nothing lost, nothing twice.
 
-python -m tests.verification.chaos.kills --log embedded|kafka|kafka://host:port --kills 10000 [--seed 1]
+python -m tests.verification.chaos.kills --log embedded|kafka|kafka://host:port|postgres --kills 10000 [--seed 1]
                                          [--directory DIR]
 
 WRITE=1 keeps the run in docs/results, for docs/CHAOS.md.
@@ -29,6 +29,8 @@ from benchmarks.results import Kept, Run, Table, read, write
 from benchmarks.running import taken
 from grete.job.directory import JobDirectory
 from grete.testing.broker import find_broker
+from tasks.external.postgres_log import PostgresLog
+from tests.support.postgres import find_postgres
 from tests.verification.chaos.campaign import Campaign
 from tests.verification.chaos.crew import JOB, Crew
 from tests.verification.chaos.outside import Outside, outside_of, place_of
@@ -36,6 +38,7 @@ from tests.verification.chaos.tally import Tally
 from tests.verification.chaos.worker import PHASES
 from tests.verification.chaos.zygote import Zygote
 
+NAMES = {"embedded": "the embedded log", "postgres": "PostgreSQL"}
 INTERVAL_MS = 60
 EARLY = ["early_memory_bytes_max=2000", "early_memory_bytes_max=2000 early_bytes_max=6000", "early_bytes_max=0"]
 EARLY_SHARE = 0.3  # of starts: with little room for early records, so that they are spilled, or skipped and read again
@@ -80,7 +83,7 @@ def run(
 
 def with_run(kept: Kept, run: Run, log: str, seed: int, tally: Tally, entries: int, seconds: float) -> Kept:
     """Return the results with this run in place of those on the same log."""
-    title = f"Kills of real workers on {'the embedded log' if log == 'embedded' else 'Kafka'}"
+    title = f"Kills of real workers on {NAMES.get(log, 'Kafka')}"
     columns = ["seed", "kills", "rolled something back", "records rolled back", "entries checked", "seconds"]
     row = [seed, tally.kills, tally.rollbacks, tally.rolled_back, entries, round(seconds)]
     run.tables = [Table(title, columns, [list(row)])]
@@ -96,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--log",
         default="embedded",
-        help="embedded; kafka (a broker of its own); kafka://host:port",
+        help="embedded; kafka (a broker of its own); kafka://host:port; postgres (a server of its own)",
     )
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
@@ -111,6 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log = asked.log
         if log == "kafka":
             log = f"kafka://{held.enter_context(find_broker()).bootstrap}"
+        elif log == "postgres":
+            database = held.enter_context(find_postgres()).database()
+            log = f"{PostgresLog.__module__}:{PostgresLog.__name__}:{database}"
         job_directory = place_of(directory / "job", log)
         outside = outside_of(job_directory)
         held.callback(outside.close)
@@ -126,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     console.print("Nothing lost, nothing twice.")
     if os.environ.get("WRITE"):
-        write("chaos", with_run(read("chaos"), taken(), log, asked.seed, tally, entries, seconds))
+        write("chaos", with_run(read("chaos"), taken(), asked.log, asked.seed, tally, entries, seconds))
     if asked.directory is None:
         shutil.rmtree(directory)
     return 0

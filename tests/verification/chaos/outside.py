@@ -11,7 +11,6 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from grete.job.directory import JobDirectory
 from grete.logs.address import KAFKA, LogAddress
-from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord, Log
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
@@ -50,15 +49,15 @@ class Outside(Protocol):
         ...
 
 
-class EmbeddedOutside:
-    """Two more connections to the file, beside the workers' own."""
+class PortOutside:
+    """Two more connections to a log that is not Kafka, beside the workers' own."""
 
     def __init__(self, job_directory: JobDirectory) -> None:
         """Make the job's topics."""
-        self.log = EmbeddedLog(job_directory.directory / "log.db")
+        self.log = job_directory.open_log(group="chaos")
         self._names = names = names_at(job_directory)
         prepare(names.job, self.log, job_directory, Settings())
-        self._consumer = EmbeddedLog(job_directory.directory / "log.db", create=False)
+        self._consumer = job_directory.open_log(group="chaos")
         self._positions = [0] * PARTITIONS
 
     def feed(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
@@ -67,7 +66,7 @@ class EmbeddedOutside:
             ExternalRecord(TopicPartition(self._names.given, partition_of(key, PARTITIONS)), key, value, 1)
             for key, value in rows
         ]
-        self.log.produce_with_meta(records, {})
+        self.log.open_metadata(self._names.job.name).produce_with_meta(records, {})
 
     def arrived(self) -> Iterator[Row]:
         """Read each partition on."""
@@ -180,9 +179,9 @@ def names_at(job_directory: JobDirectory) -> ChainJob:
 
 def outside_of(job_directory: JobDirectory) -> Outside:
     """Return the outside of the log at a place."""
-    return EmbeddedOutside(job_directory) if job_directory.address.embedded else KafkaOutside(job_directory)
+    return KafkaOutside(job_directory) if job_directory.address.on_kafka else PortOutside(job_directory)
 
 
 def place_of(directory: Path, log: str, config: Path | None = None) -> JobDirectory:
-    """Return the place of a job on ``embedded`` or ``kafka://…``; ``config`` is a file of librdkafka's options."""
+    """Return the place of a job on a log; ``config`` is a file of librdkafka's options."""
     return JobDirectory(directory, address=LogAddress(log, config))
