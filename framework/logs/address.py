@@ -33,7 +33,7 @@ class LogAddress(NamedTuple):
 
     @property
     def on_kafka(self) -> bool:
-        """Whether it is a cluster, which the members of a job share; else all of its processes are on one machine."""
+        """Whether it is Kafka: members on several machines run the job, and other programs make its topics outside."""
         return self.url.startswith(KAFKA)
 
     def arguments(self) -> list[str]:
@@ -59,16 +59,19 @@ def check_address(address: LogAddress) -> str:
     return hosts
 
 
-def own_log(url: str) -> tuple[Any, str] | None:
-    """Return the class and the place of a url MODULE:CLASS:PLACE, None for another. Raises ConfigError."""
+def _own_log(url: str, *, to_read: bool = False) -> Any:
+    """Return the log that MODULE:CLASS makes of PLACE, or its ``reader``; None for another url. Raises ConfigError."""
     found = _OWN.fullmatch(url)
     if found is None:
         return None
     try:
-        return getattr(import_module(found[1]), found[2]), found[3]
+        made_by = getattr(import_module(found[1]), found[2])
+        made_by = made_by.reader if to_read else made_by
     except (ImportError, AttributeError) as error:
-        text = f"log {found[1]}:{found[2]}: {error}: name a module that can be imported, and a class in it"
-        raise ConfigError(text) from error
+        raise ConfigError(
+            f"log {found[1]}:{found[2]}: {error}: name a module that can be imported, and a class in it with a reader"
+        ) from error
+    return made_by(found[3])
 
 
 def _is_host(text: str) -> bool:
@@ -86,16 +89,16 @@ def open_log(
     patience: Patience | None = None,
     reads: Reads = READS,
 ) -> JobLog:
-    """Return ``embedded`` (the file ``path``), ``kafka://host:port[,host:port…]``, or what MODULE:CLASS makes of PLACE.
+    """Return ``embedded`` (the file ``path``), ``kafka://host:port[,host:port…]``, or that of MODULE:CLASS:PLACE.
 
     ``options`` are librdkafka's.
     ``create``: make the file if there is none. ``patience``: with brokers that do not answer. ``reads``: how it
     will be read. Raises ConfigError for another url, and what the log raises.
     """
     hosts = check_address(LogAddress(url))
-    if (own := own_log(url)) is not None:
-        log: JobLog = own[0](own[1])
-        return log
+    own: JobLog | None = _own_log(url)
+    if own is not None:
+        return own
     if not hosts:
         return EmbeddedLog(path, create=create)
     from grete.logs.kafka import KafkaLog
@@ -123,9 +126,9 @@ def open_reader(address: LogAddress, path: Path, *, group: str = "grete") -> Job
     Raises ConfigError if there is no file, and what the log and the file of options raise.
     """
     hosts = check_address(address)
-    if (own := own_log(address.url)) is not None:
-        reader: JobLogReader = own[0].reader(own[1])
-        return reader
+    own: JobLogReader | None = _own_log(address.url, to_read=True)
+    if own is not None:
+        return own
     if not hosts:
         return EmbeddedReader(path)
     options = None if address.config is None else read_options(address.config)

@@ -4,11 +4,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 
-from grete.errors import ConfigError, OffsetOutOfRange
-from grete.logs.topic_identity import no_partition
+from grete.errors import OffsetOutOfRange
+from grete.logs.topic_identity import check_count, check_topic, no_partition
 from grete.open_transaction import OpenTransaction
 from grete.ports import Delivery, ExternalRecord, LogRow
-from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
+from grete.protocol.ids import TopicPartition
 
 ROW_BYTES = 48  # what a row counts beside its blobs, as in the embedded log
 
@@ -99,17 +99,9 @@ class MemoryLog:
 
     def create_topic(self, topic: str, partitions: int, *, plain: bool = False) -> None:
         """Make sure that the topic exists. Raises ConfigError: a bad name, or it has another number of partitions."""
-        try:
-            check_name("topic", topic)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}", topic=topic)
+        check_topic(topic, partitions)
         found = self.data.partition_counts.setdefault(topic, partitions)
-        if found != partitions:
-            raise ConfigError(
-                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic", topic=topic
-            )
+        check_count(topic, found, partitions)
         for number in range(partitions):
             self.data.partitions.setdefault(TopicPartition(topic, number), MemoryPartition())
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from grete.errors import ConfigError, Halted
 from grete.halts import HaltCode
 from grete.ports import JobLog, JobMetadata, MetadataReader
-from grete.protocol.ids import TopicPartition
+from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
 
 CREATED_AGAIN = (
     "offsets in it begin from 0, so the job cannot tell which records it has read. Bring the topic back, or "
@@ -19,6 +19,22 @@ OUTPUT_GONE = (
 METADATA_GONE = (
     "it held what the job's state is compared with at each start. Start the job again: it pins what the code says then"
 )
+
+
+def check_topic(topic: str, partitions: int) -> None:
+    """Raise ConfigError for a name or a number of partitions that no topic may have."""
+    try:
+        check_name("topic", topic)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}", topic=topic)
+
+
+def check_count(topic: str, found: int, partitions: int, way: str = "use that number or another topic") -> None:
+    """Raise ConfigError if a topic has ``found`` partitions, not ``partitions``. ``way``: the remedy."""
+    if found != partitions:
+        raise ConfigError(f"topic {topic} has {found} partitions, not {partitions}: {way}", topic=topic)
 
 
 def no_partition(asked: TopicPartition, count: int | None) -> ConfigError:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from grete.errors import ConfigError, OffsetOutOfRange
+from grete.errors import OffsetOutOfRange
+from grete.logs.topic_identity import check_count, check_topic
 from grete.ports import Delivery, ExternalRecord
-from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
+from grete.protocol.ids import TopicPartition
 from tasks.external.postgres_reader import PostgresMetadataReader, PostgresReader
 
 MAKING = 0x47524554  # the advisory lock of who makes the tables
@@ -92,12 +93,7 @@ class PostgresLog(PostgresReader):
 
     def create_topic(self, topic: str, partitions: int, *, plain: bool = False, grow: bool = False) -> None:
         """See grete.ports.JobLog."""
-        try:
-            check_name("topic", topic)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}", topic=topic)
+        check_topic(topic, partitions)
         with self.told(), self.sql.transaction():
             self.sql.execute("SELECT pg_advisory_xact_lock(%s)", [MAKING])
             found = self.partitions(topic) or 0
@@ -105,10 +101,7 @@ class PostgresLog(PostgresReader):
                 new = "INSERT INTO grete.partition (topic, number) SELECT %s, generate_series(%s::integer, %s::integer)"
                 self.sql.execute(new, (topic, found, partitions - 1))
                 found = partitions
-        if found != partitions:
-            raise ConfigError(
-                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic", topic=topic
-            )
+        check_count(topic, found, partitions)
 
     def open_metadata(self, job: str, transactional: str | None = None) -> "PostgresMetadata":
         """See grete.ports.JobLog: what is written together is in one transaction anyway."""

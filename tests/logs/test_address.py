@@ -60,8 +60,8 @@ def test_a_log_of_ones_own_is_made_by_its_class(tmp_path: Path) -> None:
     assert not LogAddress(url).on_kafka
 
 
-@pytest.mark.parametrize("url", ["no.such_module:Log:x", f"{__name__}:NoLog:x"])
+@pytest.mark.parametrize("url", ["no.such_module:Log:x", f"{__name__}:NoLog:x", f"{__name__}:OwnReader:x"])
 def test_a_class_that_is_not_there_is_named(url: str, tmp_path: Path) -> None:
-    """With the way out."""
-    with pytest.raises(ConfigError, match="name a module that can be imported, and a class in it"):
-        open_log(url, tmp_path)
+    """With the way out; so is one that has no class for what only reads."""
+    with pytest.raises(ConfigError, match="name a module that can be imported, and a class in it with a reader"):
+        open_reader(LogAddress(url), tmp_path)

@@ -11,15 +11,16 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from grete.errors import ConfigError, OffsetOutOfRange
+from grete.errors import OffsetOutOfRange
 from grete.logs.embedded.errors import BUSY_MS, corrupt
 from grete.logs.embedded.file import no_log
 from grete.logs.embedded.notifier import Notifier
 from grete.logs.embedded.reader import VERSION_SQL, EmbeddedReader
 from grete.logs.embedded.schema import OFFSET_BITS, PAGE_BYTES, crc_of, open_file, put_meta
 from grete.logs.embedded.writer_queue import WriterLock
+from grete.logs.topic_identity import check_count, check_topic
 from grete.ports import Delivery, ExternalRecord
-from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
+from grete.protocol.ids import TopicPartition
 
 WAL_BYTES_MAX = 64 << 20  # a WAL that reached this is emptied: disk space and recovery time stay bounded
 CHECKPOINT_BYTES = 4 << 20  # written here since the last copying back: little each time, so no long stall (20 ms)
@@ -67,12 +68,7 @@ class EmbeddedLog(EmbeddedReader):
 
     def create_topic(self, topic: str, partitions: int, *, plain: bool = False, grow: bool = False) -> None:
         """Make sure that the topic exists. Raises ConfigError: a bad name, or it has another number of partitions."""
-        try:
-            check_name("topic", topic)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}", topic=topic)
+        check_topic(topic, partitions)
         found = self.partitions(topic)
         if found is None or (grow and found < partitions):
             with self._transaction(sync=False):
@@ -81,10 +77,7 @@ class EmbeddedLog(EmbeddedReader):
                     rows = [(topic, number) for number in range(found or 0, partitions)]
                     self.file.sql.executemany("INSERT INTO partition (topic, partition) VALUES (?, ?)", rows)
                     found = max(found or 0, partitions)
-        if found != partitions:
-            raise ConfigError(
-                f"topic {topic} has {found} partitions, not {partitions}: use that number or another topic", topic=topic
-            )
+        check_count(topic, found, partitions)
 
     def open_metadata(self, job: str, transactional: str | None = None) -> "EmbeddedLog":
         """Return this object: a file is one job's, and holds its metadata."""

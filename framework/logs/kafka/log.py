@@ -25,9 +25,9 @@ from grete.logs.kafka.write.producer import KafkaWriter
 from grete.logs.kafka.write.transactions import Transactions
 from grete.logs.kafka.write.whole_writer import WholeWriter
 from grete.logs.patience import Patience
-from grete.logs.topic_identity import METADATA_GONE, OUTPUT_GONE
+from grete.logs.topic_identity import METADATA_GONE, OUTPUT_GONE, check_count, check_topic
 from grete.ports import READS, Delivery, ExternalRecord, Reads
-from grete.protocol.ids import PARTITIONS_MAX, TopicPartition, check_name
+from grete.protocol.ids import TopicPartition
 
 COMPLETED_S_MAX = 15.0  # what a predecessor has seen committed can be read by then, if the log still has it
 READABLE_S_MAX = 90.0  # a transaction that a dead process left open has timed out by then
@@ -84,12 +84,7 @@ class KafkaLog(KafkaReader):
         partitions gets more; what is in it stays where it is.
         Raises ConfigError: a bad name, another number of partitions, a setting that would lose data.
         """
-        try:
-            check_name("topic", topic)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise ConfigError(f"topic {topic}: {partitions} partitions: need 1 to {PARTITIONS_MAX}", topic=topic)
+        check_topic(topic, partitions)
         found = self.connection.metadata.partitions(topic)
         if found is None or (grow and found < partitions):
             before = found
@@ -104,9 +99,10 @@ class KafkaLog(KafkaReader):
                         f"topic {topic} was made but is not there after {SPREAD_S_MAX:.0f} s: start again", topic=topic
                     )
                 time.sleep(0.01)
-        if found != partitions:
-            way = "use that number or another topic" if plain else "delete it, if it is empty; else rename the job"
-            raise ConfigError(f"topic {topic} has {found} partitions, not {partitions}: {way}", topic=topic)
+        if plain:
+            check_count(topic, found, partitions)
+        else:
+            check_count(topic, found, partitions, "delete it, if it is empty; else rename the job")
         if not (plain or compacted) and (large := self._topics.settings.check(topic)):
             self._topics.settings.give_back(topic, large)
         self.connection.counts[topic] = found

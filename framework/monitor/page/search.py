@@ -78,7 +78,8 @@ def search(
     """Return the matches of a step, what ``match`` makes of rows: each partition from its end down, the latest first.
 
     ``after``: ``next`` of the step before, "": none. A step reads at least one row if there is one, so that it gets
-    further at any bound. Raises ConfigError for another ``after``.
+    further at any bound; a partition that it has no time to ask comes with a later one. Raises ConfigError for another
+    ``after``.
     """
     parts = _parts(log, partitions, after, max(1, bounds.rows // max(1, len(partitions))))
     until_s = time.monotonic() + bounds.seconds
