@@ -16,6 +16,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from tests.cli.test_plan import plan
 from tests.cli.test_state_commands import grete
+from tests.support.intervals import just_begun_ms
 from tests.support.waiting import until
 from tests.worker.workers import WorkerUnderTest
 
@@ -61,8 +62,12 @@ class AddUp""",
     ),
 )
 OTHER = (("cents: int = 0", "cents: int = 0\n    last: int = 0"),)
-SLOW = "--set=checkpoint_interval_ms=600000"  # no commit comes by itself
 MODES = ("aligned", "deterministic")
+
+
+def slow() -> str:
+    """Return an option with which no commit comes by itself."""
+    return f"--set=checkpoint_interval_ms={just_begun_ms()}"
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +117,7 @@ class Deployed:
 
     def killed(self, reference: str, *, outputs: int | None) -> None:
         """Start code, and kill it when that number of outputs are visible; None: when it has begun."""
-        with WorkerUnderTest(self.directory, SLOW, reference=reference, task="add-up-0") as worker:
+        with WorkerUnderTest(self.directory, slow(), reference=reference, task="add-up-0") as worker:
             worker.running()
             with closing(EmbeddedLog(self.directory / "log.db")) as log:
                 if outputs is not None:
@@ -186,7 +191,7 @@ def test_the_first_code_of_a_job_binds_with_its_first_commit(tmp_path: Path, mod
     first = job.code("first", *OTHER, ("        self.sums.put", "        raise ValueError\n        self.sums.put"))
     job.killed(first, outputs=None)
     job.pay(2)
-    with WorkerUnderTest(job.directory, SLOW, reference=first, task="add-up-0") as worker:
+    with WorkerUnderTest(job.directory, slow(), reference=first, task="add-up-0") as worker:
         assert worker.ends() == ExitCode.FAILED
     assert "a start takes this code" in grete("plan", job.new, f"--directory={job.directory}", fails=ConfigError)
     assert job.run(job.new) == 0
@@ -215,7 +220,7 @@ def test_code_that_has_made_nothing_is_taken_back(tmp_path: Path, mode: str) -> 
 def test_code_is_not_taken_back_beside_a_worker_of_it(tmp_path: Path, mode: str) -> None:
     """That worker would commit, and its values would be read by code that does not know them."""
     job = Deployed(tmp_path, mode)
-    with WorkerUnderTest(job.directory, SLOW, reference=job.new, task="add-up-0") as worker:
+    with WorkerUnderTest(job.directory, slow(), reference=job.new, task="add-up-0") as worker:
         worker.running()
         with WorkerUnderTest(job.directory, reference=job.old, task="add-up-0") as second:
             assert second.ends() == ExitCode.HALTED

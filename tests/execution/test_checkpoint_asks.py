@@ -14,6 +14,7 @@ from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.worker.process.worker import OpenedLog, Worker
+from tests.support.intervals import just_begun_ms
 
 LINES, WORDS, COPIES, TOTALS = (Topic(name, key=utf8, value=utf8) for name in ("lines", "words", "copies", "totals"))
 WORDS_SENT, KEPT_BYTES = 40_000, 2_000
@@ -77,7 +78,7 @@ def test_with_an_interval_of_ten_minutes_no_task_reaches_its_bound(
     log.produce(0, 0, [ExternalRecord(place, None, line.encode(), 1) for line in lines])
     log.poll()
     settings = Settings(
-        checkpoint_interval_ms=600_000,
+        checkpoint_interval_ms=just_begun_ms(),
         uncommitted_state_bytes_max=BOUND,
         batch_bytes_max=256,
         downstream_lag_messages_max=25,

@@ -19,6 +19,7 @@ from grete.settings import Settings
 from grete.testing.broker import Broker
 from grete.worker.supervisor.local_job import LocalJob
 from tests.support import waiting
+from tests.support.intervals import just_begun_ms
 from tests.support.kafka_topics import create
 from tests.worker.workers import LIMIT_S
 
@@ -104,7 +105,7 @@ def test_outputs_that_are_out_are_counted_before_their_checkpoint(tmp_path: Path
     """The screen of a deterministic job said "processed 0 of 40" while all its outputs were out."""
     job = "tests/execution/deterministic/words.py"
     directory = JobDirectory(tmp_path / "job")
-    with LocalJob(load_job(job), job, directory, Settings(checkpoint_interval_ms=600_000)) as local:
+    with LocalJob(load_job(job), job, directory, Settings(checkpoint_interval_ms=just_begun_ms())) as local:
         until(local, lambda: all(each >= 0 for each in local.checkpoint_ids().values()))  # the first one comes at once
         with closing(directory.open_log(create=False)) as log:
             places = [TopicPartition("lines", number % 2) for number in range(40)]

@@ -11,6 +11,7 @@ from grete.job.directory import JobDirectory
 from grete.logs.embedded import EmbeddedLog
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from tests.support.intervals import just_begun_ms
 from tests.worker.workers import LIMIT_S, WorkerUnderTest
 
 pytestmark = pytest.mark.chaos
@@ -29,7 +30,6 @@ class Shout(Task):
 
 job = Job("shouting", stages=[Shout], mode="deterministic")
 """
-NEVER = "--set=checkpoint_interval_ms=3600000"  # no commit but that of a graceful stop
 
 
 def shouted(log: EmbeddedLog) -> list[str]:
@@ -53,12 +53,13 @@ def say(log: EmbeddedLog, line: str) -> None:
 def test_other_code_after_a_kill_is_found_out_and_told_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new code halts before anything differs outside; the old code goes on, and the new one after its stop."""
     monkeypatch.setenv("PYTHONHASHSEED", "0")
+    never = f"--set=checkpoint_interval_ms={just_begun_ms()}"  # no commit but that of a graceful stop
     directory, old, new = tmp_path / "job", tmp_path / "old.py", tmp_path / "new.py"
     old.write_text(CODE)
     new.write_text(CODE.replace('"!"', '"?"'))
 
     def worker(code: Path) -> WorkerUnderTest:
-        return WorkerUnderTest(directory, NEVER, reference=str(code), task="shout-0")
+        return WorkerUnderTest(directory, never, reference=str(code), task="shout-0")
 
     with closing(EmbeddedLog(JobDirectory(directory).directory / "log.db")) as log:
         log.create_topic("lines", 1, plain=True)

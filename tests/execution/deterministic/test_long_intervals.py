@@ -20,6 +20,7 @@ from grete.testing.broker import Broker
 from grete.worker.supervisor.local_job import LocalJob, OutsideInputs
 from tests.execution.deterministic.reference import sent
 from tests.execution.deterministic.test_kills import all_running, poll_until
+from tests.support.intervals import just_begun_ms
 
 WORDS_JOB = str(Path(__file__).with_name("words.py"))
 LINES = Topic("lines", key=utf8, value=utf8)
@@ -147,12 +148,6 @@ def test_much_input_is_committed_before_its_interval() -> None:
     assert sum(len(row.value or b"") for row in kit._data.partition(stream).rows) < 3 * 5_000
 
 
-def _just_begun() -> int:
-    """Return an interval of ten minutes or more, in ms, of which none ends while this test runs."""
-    now = int(time.time() * 1_000)
-    return min(range(600_000, 1_200_000, 1_000), key=lambda interval_ms: now % interval_ms)
-
-
 def stays_early(job_directory: JobDirectory) -> None:
     """Run almost idle workers that never commit, for many progress messages; each line comes out.
 
@@ -161,7 +156,7 @@ def stays_early(job_directory: JobDirectory) -> None:
     job = load_job(WORDS_JOB)
     (topic,), (output,) = job.topology().externals_of(0), job.external_sinks()
     streams = [TopicPartition(stream.topic, p) for stream in job.topology().streams for p in (0, 1)]
-    settings = Settings(checkpoint_interval_ms=_just_begun(), restart_backoff_ms=20, downstream_lag_messages_max=50)
+    settings = Settings(checkpoint_interval_ms=just_begun_ms(), restart_backoff_ms=20, downstream_lag_messages_max=50)
     with LocalJob(job, WORDS_JOB, job_directory, settings, inputs=OutsideInputs([topic])) as run:
         log = job_directory.open_log()
         poll_until(run, lambda: all_running(run))
