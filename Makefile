@@ -26,6 +26,7 @@
 #                EXPERIMENT=snapshots     a new machine's first output, from the changelog and from a snapshot, on Kafka
 #                EXPERIMENT=shared_channel  early records: kept, read again, and what two other ways would cost
 #                EXPERIMENT=idle          what a job without records takes of the processor, on Kafka
+#                EXPERIMENT=pauses        how long apply, rescale and fork pause a job, on Kafka (root)
 #                EXPERIMENT=cluster       members join, leave, die on machines of their own, beside Kafka Streams (root, Maven, a JDK)
 #                EXPERIMENT=windows|joins each kind of window, or of join, beside the peers, on Kafka (Maven and a JDK)
 #                EXPERIMENT=wide          what partitions cost, on Kafka    PEERS=1 (beside Kafka Streams)

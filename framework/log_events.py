@@ -112,6 +112,7 @@ EVENTS = (
     ),
     LogEvent("output-grew", "output topic", "a topic that is written has more partitions", "docs/guides/evolve.md"),
     LogEvent("metadata-gone", "the metadata of job", "what the job had pinned is gone", "restore the topic"),
+    LogEvent("changelogs-watched", "nothing tells whether", "workers elsewhere may be at work", "nothing: it looks"),
     LogEvent("definition-pinned", "job %s has run with", "an older release pinned nothing", _GOES_ON),
     LogEvent("start-ignored", "stage %s has begun", "start= changed after the first run", "a job of another name"),
     LogEvent("spans-apart", "spans have other ids", "an id generator was replaced", "do what the text says"),

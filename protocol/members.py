@@ -55,13 +55,21 @@ class Heartbeat(Struct, frozen=True, kw_only=True, tag_field="type", tag="heartb
     )
 
 
+class EndedTask(Struct, frozen=True):
+    """A task whose process has ended, and the generation that it had claimed."""
+
+    task: _Name
+    generation: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
 class Leave(Struct, frozen=True, kw_only=True, tag_field="type", tag="leave"):
-    """A session ends. ``halted``: the partitions for which a person must look."""
+    """A session ends. ``halted``: the partitions for which a person must look. ``ended``: the tasks that it had run."""
 
     v: int = MEMBERS_VERSION
     member: _Name
     session: _Name
     halted: tuple[_Number, ...] = ()
+    ended: tuple[EndedTask, ...] | UnsetType = UNSET  # unset: none, or not known
 
 
 class MemberReport(Struct, frozen=True, kw_only=True, tag_field="type", tag="report"):

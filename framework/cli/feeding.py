@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from grete.api.jobs.job import Job
 from grete.api.serdes.serde import utf8
 from grete.api.topics.topic import Topic
-from grete.cli.job_target import JobTarget
+from grete.cli.job_target import JobTarget, options_for
 from grete.cli.output.progress import Screen, counted
 from grete.errors import ConfigError, LogAway
 from grete.execution.deterministic.determinism_lint import findings
@@ -191,10 +191,7 @@ def open_lines(topic: Topic[Any, Any], source: str, said: str) -> OpenLines:
 def options_of(found: JobTarget) -> str:
     """Return the options with which a command finds the same job again."""
     address, directory = found.job_directory.address, found.job_directory.directory
-    options = "" if address.embedded else f" --log {address.url}"
-    if address.config is not None:
-        options += f" --kafka-config {address.config}"
-    return options if directory == directory_of(found.job, None, address) else f"{options} --directory {directory}"
+    return options_for(address, None if directory == directory_of(found.job, None, address) else directory)
 
 
 def described(report: ScanReport) -> str:

@@ -26,6 +26,14 @@ class JobTarget(NamedTuple):
     settings: Settings
 
 
+def options_for(address: LogAddress, directory: Path | None) -> str:
+    """Return the options that name a log and a directory, None: the usual one."""
+    options = "" if address.embedded else f" --log {address.url}"
+    if address.config is not None:
+        options += f" --kafka-config {address.config}"
+    return options if directory is None else f"{options} --directory {directory}"
+
+
 class NamedJob(NamedTuple):
     """A job as a command line names it: its code is loaded, and its log opened, by the methods. They raise ConfigError.
 
@@ -41,6 +49,11 @@ class NamedJob(NamedTuple):
     def settings(self) -> Settings:
         """The settings of the command line, over those of the environment and of a file."""
         return self.read_settings()
+
+    def start(self, reference: str, directory: Path | None) -> str:
+        """Return the command that starts a job on this log; on Kafka as a member, since others may be to share it."""
+        command = "up" if self.address.on_kafka else "run"
+        return f"grete {command} {reference}{options_for(self.address, directory)}"
 
     def target(self, state: Path | None = None) -> JobTarget:
         """Return the job to run. ``state``: the directory of its stores, None: that of the job."""

@@ -51,6 +51,7 @@ from grete.protocol.envelope import Header, MessageType, decode_header, encode_h
 from grete.protocol.frames import decode_columns, decode_headers, encode_columns, encode_headers
 from grete.protocol.ids import RollbackEntry, TopicPartition
 from grete.protocol.members import (
+    EndedTask,
     HaltedPartition,
     Heartbeat,
     HeldPartition,
@@ -289,6 +290,11 @@ _TEXTS: tuple[tuple[str, str, MembersMessage], ...] = (
         "leave",
         '{"type":"leave","v":1,"member":"m","session":"s","halted":[4]}',
         Leave(member="m", session="s", halted=(4,)),
+    ),
+    (
+        "leave with the tasks that have ended",
+        '{"type":"leave","v":1,"member":"m","session":"s","halted":[],"ended":[{"task":"count-4","generation":7}]}',
+        Leave(member="m", session="s", ended=(EndedTask("count-4", 7),)),
     ),
     (
         "assignment",

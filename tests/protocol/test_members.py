@@ -11,6 +11,7 @@ from msgspec import UNSET
 from grete.protocol.errors import DecodeError, UnsupportedFormat
 from grete.protocol.members import (
     REPORT_BYTES_MAX,
+    EndedTask,
     HaltedPartition,
     Heartbeat,
     HeldPartition,
@@ -42,7 +43,14 @@ HEARTBEAT = st.builds(
     timeout_ms=st.integers(0, 2**63 - 1) | st.just(UNSET),
     since_ms=st.integers(0, 2**63 - 1) | st.just(UNSET),
 )
-LEAVE = st.builds(Leave, member=NAME, session=NAME, halted=st.lists(NUMBER, max_size=3).map(tuple))
+ENDED = st.builds(EndedTask, NAME, st.integers(1, 2**31 - 1))
+LEAVE = st.builds(
+    Leave,
+    member=NAME,
+    session=NAME,
+    halted=st.lists(NUMBER, max_size=3).map(tuple),
+    ended=st.lists(ENDED, max_size=3).map(tuple) | st.just(UNSET),
+)
 PLACE = st.builds(PartitionPlace, st.text(max_size=9), st.text(max_size=9), st.lists(NAME, max_size=2).map(tuple))
 HALTED = st.builds(HaltedPartition, NUMBER, NAME, NAME)
 ASSIGNMENT = st.builds(

@@ -2,12 +2,13 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,7 +17,15 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from grete.core.graph.task_topology import TaskWiring
+from grete.job.directory import JobDirectory
+from grete.job.loader import load_job
+from grete.logs.address import LogAddress
+from grete.settings import Settings
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.owners import refuse_if_owned
 from grete.testing.broker.find import Broker
+from grete.worker.members.members_seen import refuse_members
 from tests.support.kafka_topics import create
 from tests.support.waiting import Patience, until
 from tests.worker.watched_members import WatchedMembers
@@ -243,6 +252,33 @@ def test_a_second_folder_with_the_code_of_a_job_joins_it_and_says_so(machines: M
     began = {row["machine"]: row["since_ms"] for row in machines.members()}
     assert set(began) == {"a", "b"}
     assert all(isinstance(since_ms, int) for since_ms in began.values())
+
+
+def test_only_a_machine_that_did_not_leave_is_watched(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command on another machine knows at once that workers have ended which a member has named when it left.
+
+    Of one that was killed nothing says so: its changelogs are watched.
+    """
+    watched = list[set[str]]()
+    job, settings = load_job(str(machines.job)), Settings()
+    address = LogAddress(f"kafka://{machines.bootstrap}")
+
+    def look(_log: object, tasks: Mapping[TaskWiring, object], *_: object) -> None:
+        watched.append({wiring.name for wiring in tasks})
+
+    monkeypatch.setattr(platform, "node", lambda: "another-machine")
+    monkeypatch.setattr("grete.state.read.owners._watch", look)
+    with closing(JobDirectory(machines.directory / "looks", address=address).open_log()) as log:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            machines.up("a")
+            machines.until(machines.shared_by("a"))
+            if number is signal.SIGTERM:
+                machines.ups["a"].send_signal(number)  # its workers are stopped by it
+            else:
+                machines.kill("a", number)
+            machines.ups["a"].wait(LIMIT_S)
+            refuse_if_owned(log, all_wirings(job), settings, refuse_members(job, address, settings))
+    assert watched == [{f"count-{partition}" for partition in range(PARTITIONS)}]
 
 
 @pytest.mark.parametrize("command", [["run"], ["rescale", "--partitions=8"]])

@@ -27,15 +27,16 @@ def apply(named: NamedJob) -> None:
         rows = plan_of(job, log, named.settings)
         show(rows)
         if rows and all(row.by is By.START for row in rows):
-            say(f"nothing to apply: a start makes these changes: grete run {named.reference}")
+            say(f"nothing to apply: a start makes these changes: {named.start(named.reference, named.directory)}")
             return
         job_directory = named.place(job)
-        refuse_members(job, named.address, named.settings)
+        ended = refuse_members(job, named.address, named.settings)
         with standing_still(job_directory, job, wirings_of(pinned_of(job, log)[1])):
             put_in_place(log, job.name, log.open_metadata(job.name))
             if not rows:
                 copy_definition(pin_of(log, job.name, DEFINED) or b"", job_directory.state_directory)
                 say("nothing to apply: the job has this code's definition")
                 return
-            apply_plan(job, log, job_directory, pinned_settings(job, log, named.settings), rows)
-    say(f"applied: now start the job with this code: grete run {named.reference}")
+            settings = pinned_settings(job, log, named.settings)
+            apply_plan(job, log, job_directory, settings, rows, ended=ended)
+    say(f"applied: now start the job with this code: {named.start(named.reference, named.directory)}")

@@ -71,4 +71,4 @@ def fork(
                 mover=mover,
             )
     tell_moved(moved, f"{target.name} has the state of {job.name} at checkpoint {id_of_all(found)}")
-    say(f"It reads on from there: grete run {second}")
+    say(f"It reads on from there: {named.start(second, second_directory)}")

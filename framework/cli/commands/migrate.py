@@ -27,11 +27,11 @@ def migrate(named: NamedJob, *, assume_keyed: AssumeKeyed = False) -> None:
             say(f"nothing to migrate: {job.name} has version {NEWEST} of the serdes, the newest")
             return
         settings = pinned_settings(job, log, named.settings)
-        refuse_members(job, named.address, settings)
+        ended = refuse_members(job, named.address, settings)
         with standing_still(named.place(job), job):
-            moved = migrate_job(log, job, settings, assume_keyed=assume_keyed)
+            moved = migrate_job(log, job, settings, assume_keyed=assume_keyed, ended=ended)
     tell_moved(moved, f"{job.name} has version {NEWEST} of the serdes")
     outputs = [name for stage in job.live for name in outputs_in_two_ways(stage)]
     if outputs:
         say(f"From now on {', '.join(outputs)} are written by it: rows of before keep their keys there")
-    say(f"Now start it: grete run {named.reference}")
+    say(f"Now start it: {named.start(named.reference, named.directory)}")

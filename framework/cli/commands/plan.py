@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from grete.cli.job_command import job_command
-from grete.cli.job_target import NamedJob
+from grete.cli.job_target import NamedJob, options_for
 from grete.cli.moved_state import say
 from grete.cli.options import AsJson
 from grete.cli.output.reading import print_json
@@ -32,7 +32,7 @@ def plan(named: NamedJob, *, json: AsJson = False) -> ExitCode:
             print_json(row._asdict())
     else:
         show(rows)
-        say(_summary(rows, named.reference))
+        say(_summary(rows, f"{named.reference}{options_for(named.address, named.directory)}"))
     by = {row.by for row in rows}
     return ExitCode.USAGE if By.REFUSED in by else ExitCode.FAILED if By.APPLY in by else ExitCode.DONE
 
@@ -49,10 +49,10 @@ def show(rows: Sequence[PlanRow]) -> None:
             print(printable(f"{row.what}: {row.way}"))
 
 
-def _summary(rows: Sequence[PlanRow], reference: str) -> str:
+def _summary(rows: Sequence[PlanRow], job: str) -> str:
     by = {row.by for row in rows}
     if By.REFUSED in by:
         return "some changes are refused: nothing of this code can run on this job's state"
     if By.APPLY in by:
-        return f"stop the job, then apply the changes: grete apply {reference}"
+        return f"stop the job, then apply the changes: grete apply {job}"
     return "nothing to apply: the job starts with this code"

@@ -37,7 +37,7 @@ def rescale(
         job_directory = named.place(job)
         settings = pinned_settings(job, log, named.settings)
         own = job_directory.directory
-        refuse_members(job, address, settings)
+        ended = refuse_members(job, address, settings)
         with (
             standing_still(job_directory, job.of(partitions_of(log, job, stage), stage)),
             mover_of(moving, address, own, own) as mover,
@@ -51,10 +51,11 @@ def rescale(
                 assume_keyed=moving.assume_keyed,
                 stage=stage,
                 mover=mover,
+                ended=ended,
             )
     done = f"{job.name} has {partitions} partitions" if stage is None else f"{stage} has {partitions} partitions"
     tell_moved(moved, done)
     code = f"Job({job.name!r}, …, partitions={partitions})"
     if stage is not None:
         code = job.stage(stage).declared_with(partitions, alone=True)
-    say(f"Now write {code} in its code, and start it: grete run {named.reference}")
+    say(f"Now write {code} in its code, and start it: {named.start(named.reference, named.directory)}")

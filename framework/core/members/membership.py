@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from grete.core.members.mover import PartitionMover
 from grete.core.members.view import MemberId, MembersView
-from grete.protocol.members import Heartbeat, HeldPartition, JobAssignment, Leave, MembersMessage
+from grete.protocol.members import EndedTask, Heartbeat, HeldPartition, JobAssignment, Leave, MembersMessage
 
 REPEAT_BEATS = 20  # own heartbeats between two equal assignments: one that joins reads the last rows only
 YIELD_BEATS = 2  # own heartbeats before a leader writes against another's assignment: that one reads, too
@@ -91,9 +91,10 @@ class Membership:
             since_ms=me.since_ms or UNSET,
         )
 
-    def leave(self, halted: Sequence[int] = ()) -> Leave:
+    def leave(self, halted: Sequence[int] = (), ended: Sequence[EndedTask] = ()) -> Leave:
         """Return the last message of this session."""
-        return Leave(member=self.view.me.member, session=self.view.me.session, halted=tuple(halted))
+        me = self.view.me
+        return Leave(member=me.member, session=me.session, halted=tuple(halted), ended=tuple(ended) or UNSET)
 
     def fenced(self, partition: int) -> None:
         """Note that another process has taken a partition: it is run here only by an assignment behind this."""

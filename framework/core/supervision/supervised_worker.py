@@ -74,7 +74,8 @@ class Restarts:
 class SupervisedWorker:
     """The worker of a number. ``partitions``: of its process, or of the next one. ``wanted``: what it is to host.
 
-    ``exit_code``: of a process that has ended for good, and ``ended``: the partitions for which it has.
+    ``exit_code``: of a process that has ended for good, and ``ended``: the partitions for which it has. ``ran``: task →
+    the generation with which it last ran in this process. One that only starts may lose its claim.
     """
 
     def __init__(self, number: int) -> None:
@@ -90,6 +91,7 @@ class SupervisedWorker:
         self.ended: tuple[int, ...] = ()
         self.kill_at_s: float | None = None  # of one that was asked to end
         self.killed_for: KilledFor | None = None
+        self.ran: dict[str, int] = {}
 
     def check_invariants(self, restarts_max: int) -> None:
         """Raise AssertionError unless this holds between any two calls of Supervision."""
@@ -140,7 +142,7 @@ class SupervisedWorker:
         self.become(ProcessState.STARTING)
         self.reports.process_started()
         self.starts += 1
-        self.killed_for = None
+        self.killed_for, self.ran = None, {}
 
     def host(self, partitions: tuple[int, ...], again: Collection[int]) -> bool:
         """Host these partitions from now on; return whether its process, which runs, is to be told."""

@@ -26,7 +26,7 @@ from grete.core.supervision.process_end import ExitKind, ProcessExit, halted, in
 from grete.core.supervision.standbys import Standbys
 from grete.core.supervision.supervised_worker import KilledFor, SupervisedWorker
 from grete.errors import ExitCode
-from grete.protocol.report import StandbyReport, WorkerReport
+from grete.protocol.report import StandbyReport, TaskState, WorkerReport
 
 SILENT_GAP_S_MAX = 0.5  # of silence that one look counts: a supervisor that was away for long does not know
 STARTING, RUNNING = ProcessState.STARTING, ProcessState.RUNNING
@@ -45,7 +45,8 @@ class Supervision:
     """The supervision of one machine's workers and standbys.
 
     ``workers``: by number, those that host something, or have to say why not. ``changes`` is raised when one of them
-    says something, ends, or is to host others. ``failures``: what the stop of the machine has met.
+    says something, ends, or is to host others. ``failures``: what the stop of the machine has met. ``ended``: task →
+    the highest generation with which a process here had run it that has ended.
     """
 
     def __init__(self, policy: Policy, processes: int | None) -> None:
@@ -55,6 +56,7 @@ class Supervision:
         self.standbys = Standbys(policy)
         self.changes = 0
         self.failures: list[StopFailure] = []
+        self.ended: dict[str, int] = {}
         self._policy, self._processes = policy, processes
         self._gone: dict[int, SupervisedWorker] = {}  # by number: those of which all has been taken away
         self._undrained: set[int] | None = None  # once the inputs have ended: the workers that do not know it yet
@@ -116,6 +118,7 @@ class Supervision:
         if worker.state is STARTING:
             worker.become(RUNNING)
         has_read, failures, news = worker.reports.take(report, worker.partitions)
+        worker.ran |= {task.name: task.generation for task in report.tasks if task.status is TaskState.RUNNING}
         worker.restarts.counts += failures
         if has_read:
             worker.restarts.progressed()
@@ -134,6 +137,7 @@ class Supervision:
         worker, code = self.workers[number], end.code
         assert worker.running, (number, worker.state)
         self.changes += 1
+        self.ended |= {task: max(each, self.ended.get(task, 0)) for task, each in worker.ran.items()}
         worker.reports.forget()
         if self._undrained is not None:
             self._undrained.discard(number)  # the next one knows from its start on

@@ -5,6 +5,7 @@ machine holds no lock that could be seen. This may miss a worker (it hangs, or r
 lost then, as what it commits before the claim is found after it. Members on Kafka are seen by their heartbeats before.
 """
 
+import logging
 import os
 import platform
 import time
@@ -23,17 +24,23 @@ from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 from grete.state.read.checkpoints.snapshots import fold_to_end
 
+logger = logging.getLogger("grete.definition")  # commands show its lines to the person at the terminal
+
 WATCH_S_MAX = 60.0  # with a checkpoint interval of many minutes: a person waits no longer
 _INTERVALS = 2  # each task of a live job commits once an interval, also when nothing comes: once an idle one
 _MORE_S = 2.0  # beyond the intervals: a commit takes its time
 _LOOK_MS = 100.0  # between two looks at the changelogs
+NONE_ENDED: Mapping[str, int] = {}
 _SAME_S = 5.0  # a process says when it started; the system's answer is that much off at most
 
 
-def refuse_if_owned(log: Log, wirings: Sequence[TaskWiring], settings: Settings) -> None:
+def refuse_if_owned(
+    log: Log, wirings: Sequence[TaskWiring], settings: Settings, ended: Mapping[str, int] = NONE_ENDED
+) -> None:
     """Raise ConfigError, naming the process, if one is at work on one of the tasks.
 
-    On this machine that is known by its process id. Elsewhere its changelogs tell: they are watched for two intervals.
+    ``ended``: task → a generation whose process is known to have ended. On this machine that is known by its process
+    id, too. Elsewhere its changelogs tell: they are watched for two intervals.
     """
     watched: dict[TaskWiring, Claim | None] = {}
     bounds = log.all_bounds(wiring.changelog for wiring in wirings)
@@ -41,7 +48,7 @@ def refuse_if_owned(log: Log, wirings: Sequence[TaskWiring], settings: Settings)
     watch_s = max(settings.checkpoint_interval_ms, settings.idle_checkpoint_interval_ms) / 1000
     for wiring in ends:
         fold = fold_to_end(log, wiring)
-        if fold.top == 0 or _has_ended(fold):
+        if fold.top in (0, ended.get(wiring.name)) or _has_ended(fold):
             continue
         claim = _claim_of(log, wiring, fold.top)
         if claim is None or claim.host != platform.node()[:200]:
@@ -49,7 +56,16 @@ def refuse_if_owned(log: Log, wirings: Sequence[TaskWiring], settings: Settings)
             watch_s = max(watch_s, _interval_s(fold))
         elif _is_alive(claim):
             raise _at_work(wiring, claim, "is alive")
-    _watch(log, watched, ends, min(_INTERVALS * watch_s + _MORE_S, WATCH_S_MAX))
+    if watched:
+        seconds = min(_INTERVALS * watch_s + _MORE_S, WATCH_S_MAX)
+        logger.warning(
+            "nothing tells whether the last processes of %d tasks have ended, that of %s among them: their changelogs "
+            "are watched for %.0f s",
+            len(watched),
+            next(iter(watched)).name,
+            seconds,
+        )
+        _watch(log, watched, ends, seconds)
 
 
 def _claim_of(log: Log, wiring: TaskWiring, generation: int) -> Claim | None:

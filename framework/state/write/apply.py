@@ -38,7 +38,7 @@ from grete.state.pins.plan import (
 )
 from grete.state.pins.start_pinning import pin_starts
 from grete.state.read.checkpoints.snapshots import contents, live, newest, segments
-from grete.state.read.owners import refuse_if_owned
+from grete.state.read.owners import NONE_ENDED, refuse_if_owned
 from grete.state.write.bulk.bulk_write import begin, check_used_up, commit
 from grete.state.write.bulk.task_claim import claim
 from grete.state.write.moving.entries import give_up
@@ -49,9 +49,18 @@ def wirings_of(pinned: Topology) -> list[TaskWiring]:
     return [wire(pinned, stage.ordinal, number) for stage in pinned.stages for number in range(stage.partitions)]
 
 
-def apply(job: Job, log: JobLog, directory: JobDirectory, settings: Settings, rows: Sequence[PlanRow]) -> None:
+def apply(
+    job: Job,
+    log: JobLog,
+    directory: JobDirectory,
+    settings: Settings,
+    rows: Sequence[PlanRow],
+    *,
+    ended: Mapping[str, int] = NONE_ENDED,
+) -> None:
     """Do what the plan of a job says; ``job`` has the numbers of what stays then. None of its workers may run.
 
+    ``ended``: task → a generation whose process is known to have ended.
     Raises ConfigError, before anything is changed: a change is refused, a worker is at work, records are on their way,
     or outputs of a stage that is dropped wait for their sink. Raises Fenced: a worker has started meanwhile.
     """
@@ -60,7 +69,7 @@ def apply(job: Job, log: JobLog, directory: JobDirectory, settings: Settings, ro
             raise ConfigError(f"{row.what}: {row.way}")
     definition, pinned = pinned_of(job, log)
     stages, old = compare_stages(pinned, definition, job), wirings_of(pinned)
-    refuse_if_owned(log, old, settings)
+    refuse_if_owned(log, old, settings, ended)
     take_over(_with_dropped(definition, pinned, stages, job), job)
     if rewires(rows):
         raw = _rewire(job, log, directory, settings, old, stages)

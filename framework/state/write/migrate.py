@@ -7,7 +7,7 @@ misread.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
@@ -29,7 +29,7 @@ from grete.state.pins.pinning import DEFINED, output_counts
 from grete.state.pins.pins import APPLY, note_apply, put_in_place
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import Snapshot, contents, segments
-from grete.state.read.owners import refuse_if_owned
+from grete.state.read.owners import NONE_ENDED, refuse_if_owned
 from grete.state.write.bulk.bulk_write import begin, check_used_up, commit
 from grete.state.write.bulk.bulk_write_attempt import Attempt, AttemptData, BulkWrite
 from grete.state.write.moving.entries import ROWS, MovedEntries, give_up
@@ -48,15 +48,18 @@ class MigratedStage(NamedTuple):
     moved: bool
 
 
-def migrate(log: JobLog, job: Job, settings: Settings, *, assume_keyed: bool = False) -> MovedEntries:
+def migrate(
+    log: JobLog, job: Job, settings: Settings, *, assume_keyed: bool = False, ended: Mapping[str, int] = NONE_ENDED
+) -> MovedEntries:
     """Bring a stopped job to the newest version of the serdes; return how many entries have other bytes.
 
     ``assume_keyed``: the caller knows that stores are keyed as their records are, where too few keys show it.
-    Raises ConfigError, before anything is changed, for what cannot be brought there; Fenced: a worker has started.
+    ``ended``: as of ``refuse_if_owned``. Raises ConfigError, before anything is changed, for what cannot be brought
+    there; Fenced: a worker has started.
     """
     _refuse_kinds(job, settings)
     check_whole(job, log)
-    refuse_if_owned(log, all_wirings(job), settings)
+    refuse_if_owned(log, all_wirings(job), settings, ended)
     lasts = [last_of(log, wiring) for wiring in all_wirings(job)]
     check_used_up([(wiring, last.commit) for wiring, last in zip(all_wirings(job), lasts, strict=True)])
     new = _in_newest(job, log)

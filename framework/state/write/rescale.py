@@ -7,6 +7,7 @@ they are looked at first.
 """
 
 import contextlib
+from collections.abc import Mapping
 
 from grete.api.jobs.job import Job
 from grete.core.graph.task_topology import TaskWiring
@@ -23,7 +24,7 @@ from grete.state.pins.graph_pinning import check_whole, pin_graph
 from grete.state.pins.pinning import repin_outputs
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import Snapshot, fold_to_end, newest
-from grete.state.read.owners import refuse_if_owned
+from grete.state.read.owners import NONE_ENDED, refuse_if_owned
 from grete.state.write.bulk.bulk_write import begin, check_used_up, commit
 from grete.state.write.bulk.bulk_write_attempt import BulkWrite
 from grete.state.write.moving.entries import MovedEntries, give_up
@@ -73,12 +74,14 @@ def rescale(
     assume_keyed: bool = False,
     stage: str | None = None,
     mover: Mover | None = None,
+    ended: Mapping[str, int] = NONE_ENDED,
 ) -> MovedEntries:
     """Give a stopped job more partitions; each entry moves to its key's partition. Then its code must say so.
 
     ``stage``: the one that gets them; None: all that have no number of their own. ``assume_keyed``: the caller knows
     that the stores are keyed as the records are, where the keys cannot show it. ``mover``: by whom the state is read
-    and written; None: by this process. Raises ConfigError, before anything is changed, for what cannot be rescaled.
+    and written; None: by this process. ``ended``: as of ``refuse_if_owned``. Raises ConfigError, before anything is
+    changed, for what cannot be rescaled.
     """
     mover = mover or InProcess(log, log)
     _refuse_kinds(job, partitions)
@@ -86,7 +89,7 @@ def rescale(
     old, new = job.of(before, stage), job.of(partitions, stage)
     check_whole(old, log)
     _refuse_fewer(job, stage, before, partitions)
-    refuse_if_owned(log, all_wirings(old), settings)
+    refuse_if_owned(log, all_wirings(old), settings, ended)
     lasts = [last_of(log, wiring) for wiring in all_wirings(old)]
     check_used_up([(wiring, snapshot.commit) for wiring, snapshot in zip(all_wirings(old), lasts, strict=True)])
     check_inputs(log, [snapshot.commit for snapshot in lasts])

@@ -20,7 +20,7 @@ from grete.halts import HaltCode
 from grete.job.directory import JobDirectory
 from grete.job.loader import code_digest
 from grete.logs.address import KAFKA, read_options
-from grete.protocol.members import HeldPartition
+from grete.protocol.members import EndedTask, HeldPartition
 from grete.worker.members.member_news import MemberNews
 from grete.worker.members.members_client import RELEASE_MARGIN_MS, MembersClient, membership
 from grete.worker.supervisor.local_job import LocalJob
@@ -154,7 +154,8 @@ class JobMember(Closable):
         """Leave. A second call does nothing."""
         if not self._closed:
             self._closed = True
-            self.client.close(self._halted)
+            ended = self._local.supervisor.core.ended
+            self.client.close(self._halted, [EndedTask(*each) for each in sorted(ended.items())])
             self._topic.close()
 
     def _held(self) -> list[HeldPartition]:

@@ -11,6 +11,7 @@ from grete.core.members.view import MemberId, MembersView
 from grete.errors import FrameworkError, TransientError
 from grete.protocol.errors import DecodeError
 from grete.protocol.members import (
+    EndedTask,
     HeldPartition,
     JobAssignment,
     MemberReport,
@@ -266,12 +267,14 @@ class MembersClient:
             machines = {session: member.heartbeat.machine for session, member in view.sessions.items()}
             return {p: machines.get(halted.session, halted.member) for p, halted in view.halted.items()}
 
-    def close(self, halted: Sequence[int] = ()) -> None:
-        """Leave; ``halted``: the partitions for which a person must look."""
+    def close(self, halted: Sequence[int] = (), ended: Sequence[EndedTask] = ()) -> None:
+        """Leave; ``halted``: the partitions for which a person must look; ``ended``: what has run here, and ended."""
         self._ending.set()
         self._thread.join(JOIN_S_MAX)
+        if self._topic.unwritten:
+            self._topic.flush()  # a heartbeat may just be on its way
         if not (self._thread.is_alive() or self.error or self._topic.unwritten):  # else the log is away
-            self._topic.write(encode_members_message(self._core.leave(halted)))
+            self._topic.write(encode_members_message(self._core.leave(halted, ended)))
             self._topic.flush()
 
     def _run(self) -> None:

@@ -1,6 +1,7 @@
 """Reads the members of a job from outside of it, and writes nothing to their topic."""
 
 import time
+from collections.abc import Mapping
 from contextlib import closing
 
 from grete.api.jobs.job import Job
@@ -8,8 +9,9 @@ from grete.core.members.view import MemberId, MembersView
 from grete.errors import ConfigError
 from grete.logs.address import KAFKA, LogAddress, read_options
 from grete.logs.patience import Patience
-from grete.protocol.members import Heartbeat
+from grete.protocol.members import Heartbeat, Leave
 from grete.settings import Settings
+from grete.state.read.owners import NONE_ENDED
 from grete.worker.members.members_client import decoded
 
 READ_S = 0.1  # of waiting for rows
@@ -19,7 +21,8 @@ FIRST_S_MAX = 5.0  # until the rows that were there have come
 class SeenMembers:
     """Members by the last rows of their topic.
 
-    ``ages_ms``: by session, the time from its last row to the newest one.
+    ``ages_ms``: by session, the time from its last row to the newest one. ``ended``: task → the highest generation that
+    a member had claimed for it of which it has said, when it left, that its process has ended.
     """
 
     def __init__(self, job: Job, address: LogAddress, settings: Settings, patience: Patience | None = None) -> None:
@@ -28,6 +31,7 @@ class SeenMembers:
 
         self.view = MembersView(MemberId("", ""), dead_beats=1)
         self.fresh = set[str]()  # the sessions that have written while this one looked
+        self.ended: dict[str, int] = {}
         self._said_ms: dict[str, int] = {}
         options = None if address.config is None else read_options(address.config)
         url = address.url.removeprefix(KAFKA)
@@ -48,6 +52,9 @@ class SeenMembers:
                         self._said_ms[message.session] = at_ms
                         if offset >= end:
                             self.fresh.add(message.session)
+                    if isinstance(message, Leave):
+                        for each in message.ended or ():
+                            self.ended[each.task] = max(each.generation, self.ended.get(each.task, 0))
 
     def _waiting(self) -> set[str]:
         """Return the sessions that have not said that they leave."""
@@ -62,13 +69,14 @@ class SeenMembers:
 
 def refuse_members(
     job: Job, address: LogAddress, settings: Settings, instead: str = "", patience: Patience | None = None
-) -> None:
+) -> Mapping[str, int]:
     """Raise ConfigError if members of the job live: a second process would take their partitions from them.
 
+    Return the tasks whose processes have ended, with their generations, as ``SeenMembers`` has them.
     ``instead``: what else the person may do, for the message. ``patience``: with brokers that do not answer.
     """
     if not address.on_kafka:
-        return
+        return NONE_ENDED
     seen = SeenMembers(job, address, settings, patience)
     if seen.fresh:
         machines = ", ".join(sorted({seen.view.sessions[session].heartbeat.machine for session in seen.fresh}))
@@ -76,3 +84,4 @@ def refuse_members(
             f"members of job {job.name!r} run on {machines}: stop them first (SIGTERM to each grete up){instead}. "
             f"To see them: grete members JOB --log {address.url}"
         )
+    return seen.ended

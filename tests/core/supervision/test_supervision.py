@@ -11,10 +11,10 @@ from grete.core.supervision.supervised_worker import SupervisedWorker
 from grete.core.supervision.supervision import SILENT_GAP_S_MAX
 from grete.core.supervision.worker_reports import SILENT_S
 from grete.errors import ExitCode
-from grete.protocol.report import WorkerReport
+from grete.protocol.report import TaskState, WorkerReport
 from tests.core.supervision.machines import SOON_S, crashing, machine
 from tests.core.supervision.world import POLICY, REPORT_S, STEP_S, Machine, exit_with
-from tests.support.reports import OF_WORKER
+from tests.support.reports import OF_WORKER, task_report
 
 STARTING, RUNNING, STOPPING = HostedState.STARTING, HostedState.RUNNING, HostedState.STOPPING
 ABORT = ProcessExit(ExitKind.ABORTED, -6, "aborted by SIGABRT", None, None, "w.log", disk_full=False, at_ms=0)
@@ -27,6 +27,32 @@ def test_a_start_and_a_stop_are_quiet() -> None:
     made.stop()
     assert (made.told, made.errors, made.core.failures) == ([], [], [])
     assert {worker.exit_code for worker in made.core.workers.values()} == {ExitCode.DONE}
+
+
+def test_a_machine_knows_the_generations_that_have_ended_on_it() -> None:
+    """A process that is there has not ended; of two that had one task it is the higher one."""
+    made = machine(0, 1)
+    (running,) = {task.generation for worker in made.core.workers.values() for task in worker.reports.tasks.values()}
+    tasks = {name for worker in made.core.workers.values() for name in worker.reports.tasks}
+    assert made.core.ended == {}
+    made.kill(0)
+    made.run(SOON_S)
+    (first,) = made.core.workers[0].reports.tasks
+    assert made.core.ended == {first: running}
+    made.core.ended[first] += 5  # of a process that ended before
+    made.stop()
+    assert made.core.ended == {name: running + 5 * (name == first) for name in tasks}
+
+
+def test_a_claim_that_may_be_lost_is_no_generation_that_has_ended() -> None:
+    """A task that only starts has a number that another process may have won."""
+    made = machine(0)
+    ran = dict(made.core.workers[0].ran)
+    for status in (TaskState.STARTING, TaskState.FENCED, TaskState.STOPPED):
+        made.core.reported(0, WorkerReport(tasks=(task_report(status=status, generation=7),)))
+    assert made.core.workers[0].ran == ran
+    made.core.reported(0, WorkerReport(tasks=(task_report(status=TaskState.RUNNING, generation=7),)))
+    assert made.core.workers[0].ran == ran | {"add-up-0": 7}
 
 
 def test_partitions_come_and_go_and_others_are_not_disturbed() -> None:
