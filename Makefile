@@ -31,6 +31,7 @@
 #                EXPERIMENT=windows|joins each kind of window, or of join, beside the peers, on Kafka (Maven and a JDK)
 #                EXPERIMENT=wide          what partitions cost, on Kafka    PEERS=1 (beside Kafka Streams)
 #                EXPERIMENT=chain         the delay by the number of stages, on Kafka    PEERS=1 (beside Kafka Streams)
+#                EXPERIMENT=damage        what a killed process costs by tasks, stages and mode, on Kafka
 #                EXPERIMENT=commits       what a commit costs behind 1 to 1,024 tasks, step by step
 #                EXPERIMENT=backfill      on Spark       GROWTH=1 (only by keys and cores)
 #                EXPERIMENT=backlog       jobs with kills on a day's backlog, beside Spark     LOG=kafka
@@ -87,7 +88,7 @@ endef
 # took(command): how long it took, with the set-up, and what was computed, for `make times`.
 took = @$(BIN)/python -m tests.suite.times --ended $(1) --began $(BEGAN) --make $$PPID
 
-.PHONY: help demo check test repeat prove ship shape times coverage docs docs-look dist simulate model chaos machines bench lint format pins venv clean same-python
+.PHONY: help demo check test compiled repeat prove ship shape times coverage docs docs-look dist simulate model chaos machines bench lint format pins venv clean same-python
 
 help:
 	@sed -n 's/^#   //p' $(MAKEFILE_LIST)
@@ -98,7 +99,7 @@ demo: $(VENV)/.installed$(if $(SPARK),-dev)
 # Each test once: those of the protocol and the core with coverage, then all others.
 test: $(VENV)/.installed-dev
 	@rm -rf .times
-	@$(MAKE) --no-print-directory --jobs $(CORES) --output-sync lint coverage $(VENV)/spark-classes.jsa
+	@$(MAKE) --no-print-directory --jobs $(CORES) --output-sync lint coverage $(VENV)/spark-classes.jsa compiled
 	$(PYTEST) -m 'check or test' $(addprefix --ignore=,$(COVERED))
 	$(call took,test)
 
@@ -107,6 +108,10 @@ check: lint
 	@rm -rf .times
 	$(PYTEST) -n $(shell expr $(CORES) + 2) -m check
 	$(call took,check)
+
+# pytest rewrites each assert and keeps the result. It is done once here: all its processes would do it, at the same time.
+compiled: $(VENV)/.installed-dev
+	@$(BIN)/pytest -qq --collect-only -m 'check or test' $(addprefix --ignore=,$(COVERED)) > /dev/null || true  # the run itself says what is wrong
 
 repeat: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa
 	@$(BIN)/python -m tests.suite.repeat --kind $(or $(KIND),quiet) --runs $(or $(RUNS),1) -- $(PYTEST) -m 'check or test'

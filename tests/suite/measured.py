@@ -23,6 +23,7 @@ from grete.stores.rocksdb.store import RocksStore
 from tests.suite.tiers import NEEDS, TIERS
 
 FOLDER = ".times"
+FAILED = "failed.txt"  # there: what has failed so far; pytest says so at its end, which a run may never reach
 _KEY = "measured"  # of a report's properties
 _LEFT = "measured-left"  # of what a process of xdist hands over at its end
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -220,9 +221,13 @@ class Writing:
         self._left_s += getattr(node, "workeroutput", {}).get(_LEFT, 0.0)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take the row that the last report of a test has."""
+        """Take the row that the last report of a test has; one that failed can be read at once, in FAILED."""
         found = [each for name, each in report.user_properties if name == _KEY]
         self._rows += msgspec.convert(found, list[Row])
+        if report.failed:
+            self._folder.mkdir(exist_ok=True)
+            with (self._folder / FAILED).open("a") as file:
+                file.write(f"=== {report.nodeid}: {report.when}\n{report.longreprtext}\n")
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:

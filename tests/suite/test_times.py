@@ -12,7 +12,7 @@ from benchmarks import results
 from benchmarks.results import Kept, Run
 from tests.suite import times
 from tests.suite.bounds import BOUNDS_S, Command, Taken, Took, counted, expected_s, functions_in
-from tests.suite.measured import FOLDER, Row, Session
+from tests.suite.measured import FAILED, FOLDER, Row, Session
 
 ROOT = Path(__file__).parents[2]
 ROWS = [
@@ -127,6 +127,9 @@ def test_a_run_is_measured(pytester: pytest.Pytester) -> None:
     assert (sleeps.outcome, sleeps.tier, sleeps.slept_s, sleeps.started) == ("passed", "check", 0.05, 1)
     assert 0 < sleeps.others_s <= session.cpu_s
     assert session.workers == 2
+    failed = (pytester.path / FOLDER / FAILED).read_text("utf-8")
+    assert "::test_fails: call" in failed
+    assert "assert os.getpid() < 0" in failed
 
 
 def test_what_a_command_took_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
