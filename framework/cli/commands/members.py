@@ -95,9 +95,11 @@ def members(named: NamedJob, *, json: AsJson = False) -> None:
 def _rows(seen: SeenMembers) -> Iterator[ShownMember]:
     """Yield the sessions that have not left, the first one first; the leader is the first that lives."""
     leads = True
-    ages = seen.ages_ms
-    for member in seen.view.live():
+    ages, view = seen.ages_ms, seen.view
+    for member in view.live():
         said, lives = member.heartbeat, member.session in seen.fresh
+        # what a silent one said last it may have lost since: the assignment says so, and it follows that or is fenced
+        held = [each for each in said.held if lives or view.place(each.partition).owner in ("", member.session)]
         state = "silent" if not lives else "leaving" if said.leaving else "leads" if leads else "lives"
         leads &= state != "leads"
         yield ShownMember(
@@ -107,11 +109,11 @@ def _rows(seen: SeenMembers) -> Iterator[ShownMember]:
             since_ms=said.since_ms or None,
             code=said.code or "",
             state=state,
-            partitions={p.partition: p.state for p in said.held if p.state not in ("standby", "stored")},
+            partitions={p.partition: p.state for p in held if p.state not in ("standby", "stored")},
             standbys={
                 p.partition: StandbyText(p.position, None if p.behind < 0 else p.behind)
                 for p in said.held
-                if p.state == "standby"
+                if p.state == "standby" and (lives or member.session in view.place(p.partition).standbys)
             },
             age_s=max(0, ages.get(member.session, 0)) / 1000,
             follows=None if said.follows < 0 else said.follows,
