@@ -23,6 +23,7 @@ from docs.hooks import (
     metadata_keys,
     public_api,
     settings_page,
+    twins,
     verification,
 )
 from grete.errors import ExitCode
@@ -56,6 +57,21 @@ def test_the_site_is_whole(site: Path) -> None:
     fences = [each for text in texts for each in re.findall(r"^```mermaid", text, re.MULTILINE)]
     assert len(fences) == sum(text.count('<div class="diagram"') for text in pages.values()) > 0
     assert [path for path, text in pages.items() if 'class="mermaid"' in text] == []
+
+
+@pytest.mark.docs
+@pytest.mark.timeout(600)
+def test_each_page_has_a_twin_in_markdown_that_the_list_names(site: Path) -> None:
+    """A program reads them: nothing in them waits for the site to be made, and their links lead to one another."""
+    listed = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): .", (site / twins.LIST).read_text("utf-8"), re.MULTILINE)
+    records = {f"decisions/{path.name}" for path in (ROOT / "docs/decisions").glob("0*.md")}
+    texts = {str(path.relative_to(site)): path.read_text("utf-8") for path in site.rglob("*.md")}
+    assert len(listed) == len(set(listed))
+    assert texts.keys() - {*listed} == texts.keys() ^ {*listed} == records - {"decisions/0000-template.md"}
+    assert [page for page, text in texts.items() if re.search(r"^(:::|<!-- generate:) \w", text, re.MULTILINE)] == []
+    led = {(page, to) for page, text in texts.items() for to in re.findall(r"\]\(([\w./-]+\.md)[#)]", text)}
+    assert [(page, to) for page, to in led if not ((site / page).parent / to).is_file()] == []
+    assert "`Client(job: Job, *, log: str = 'embedded'" in texts["reference/api.md"]
 
 
 @pytest.mark.docs

@@ -13,7 +13,7 @@ _MORE = {  # beside `grete`: what a module offers, and what for
     "grete.testing.strategies": ("feeds", "scripts"),
     "grete.spark": ("register",),
 }
-_WHOLE = ("grete.testing.contracts",)  # modules whose docstring says how to use them
+WHOLE = ("grete.testing.contracts",)  # modules whose docstring says how to use them
 
 
 def part() -> str:
@@ -25,7 +25,7 @@ def part() -> str:
         raise ValueError(f"public, and without a docstring: {', '.join(missing)}")
     rows = [(f"[`{name}`][{module}.{name}]", code(module), summary(said(name, module))) for name, module in names]
     return "\n\n".join(
-        [table(("name", "import from", "what it is"), rows), *(f"::: {m}.{n}" for n, m in names), *map(_module, _WHOLE)]
+        [table(("name", "import from", "what it is"), rows), *(f"::: {m}.{n}" for n, m in names), *map(_module, WHOLE)]
     )
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import re
+from pathlib import Path
 from typing import Literal
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -9,7 +10,9 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from docs.hooks import fill, links
+from docs.hooks import fill, links, twins
+
+_PAGES: dict[str, str] = {}  # of the build: path → Markdown
 
 
 def on_startup(command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
@@ -41,7 +44,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Fill in what is generated, and lead the links to pages of the site."""
-    return links.for_site(fill.filled(markdown), page.file.src_uri)
+    _PAGES[page.file.src_uri] = links.for_site(fill.filled(markdown), page.file.src_uri)
+    return _PAGES[page.file.src_uri]
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write the pages as Markdown, too, and the list of them."""
+    twins.write(Path(config.site_dir), config.site_description or "", config.nav or [], _PAGES)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
