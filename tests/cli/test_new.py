@@ -1,10 +1,12 @@
 """`grete new`: each project works as it was written, and the wheel has all that it is written from."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,23 @@ def test_a_new_project_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     grete("run", "my_words.py", "--input", "sentences=-", cwd=project, stdin="so it goes, so\n")
     assert grete("state", "get", "my_words.py", "counts", "so", cwd=project) == "2\n"
     assert (project / ".grete" / "my-words").is_dir()
+
+
+def test_the_page_for_coding_agents_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands work in a new project, and its job passes its test there."""
+    monkeypatch.chdir(tmp_path)
+    new("my-words")
+    project = tmp_path / "my-words"
+    page = (project / "AGENTS.md").read_text("utf-8")
+    assert "MODULE" not in page
+    commands = re.findall(r"^\$ grete (.+)$", page, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["run", "plan", "config"]
+    for command in commands:
+        grete(*command.split(), cwd=project)
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)  # our own page
+    names["test_votes_are_counted_through_crashes"]()
 
 
 def test_a_template_that_is_none_lists_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ pythonpath = ["."]
 
 EXAMPLES = Path(__file__).parent / "examples"  # of the wheel, which has copies; in the repository they are tasks/
 REPOSITORY = Path(__file__).parents[3]
+AGENTS = Path(__file__).with_name("project_agents.md")  # what a coding agent has to know in a project
 NEEDS = {"registry": "grete[registry]"}  # of examples that need an extra
 
 DEFAULT = "word_count"
@@ -76,6 +77,7 @@ def new(
         f"test_{module}.py": test.replace(f"from tasks.{example} import", f"from {module} import"),
         "pyproject.toml": PROJECT.format(name=name, module=module, grete=NEEDS.get(example, "grete")),
         ".gitignore": ".grete/\n__pycache__/\n",
+        "AGENTS.md": AGENTS.read_text("utf-8").replace("MODULE", module),
     }
     for path, text in files.items():
         (root / path).write_text(text, encoding="utf-8")
