@@ -8,6 +8,7 @@ from typing import Literal, get_args, get_type_hints
 import msgspec
 
 from grete.errors import ConfigError
+from grete.quoting import ShowRecords
 
 # a broker and a database for tests; options of the command line
 NOT_SETTINGS = {"GRETE_KAFKA", "GRETE_POSTGRES", "GRETE_LOG", "GRETE_KAFKA_CONFIG", "GRETE_SETTINGS"}
@@ -150,6 +151,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     Progress is input that was read and committed; a checkpoint of nothing is none. An exit because the log did not
     answer is not counted.
     """
+    show_records: ShowRecords = "all"
+    """What the page, logs, screens and other members' reports quote of records: all, keys alone, or none.
+
+    With keys or none, a text that may have a value in it is left out, too: of an error of your code its class and line
+    are told. A dead letter keeps its text. What your code itself prints and logs is not changed.
+    """
     http_hosts: str = ""
     """Further host names, separated by commas, under which `--http` answers: those of a proxy or a service."""
     http_token_file: str = ""
@@ -251,6 +258,7 @@ GROUPS = {  # the tables of a settings file, by what a person wants to change
         "restart_backoff_ms",
         "restart_backoff_ms_max",
         "restarts_max",
+        "show_records",
         "http_hosts",
         "http_token_file",
     ),

@@ -84,7 +84,7 @@ def unpack_text(what: str, message: bytes, at: int) -> tuple[str, int]:
     try:
         return message[start:end].decode(), end
     except UnicodeDecodeError as error:
-        raise DecodeError(f"{what}: bytes {message[start:end][:40]!r} are not UTF-8") from error
+        raise DecodeError(f"{what}: {end - start} bytes are not UTF-8") from error
 
 
 def seal(flags: int, count: int, rest: bytes) -> bytes:

@@ -11,6 +11,8 @@ import typer
 from grete.cli.job_target import NamedJob
 from grete.cli.options import JobName, JobOptions
 from grete.cli.settings_file import address_of, settings_of
+from grete.quoting import set_shown
+from grete.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -53,7 +55,7 @@ def job_command(app: typer.Typer, name: str | None = None, *, without: str = "")
 
         def of_job(job: str, given: JobOptions, **options: Any) -> Any:
             address = address_of(given.log, given.kafka_config, given.settings)
-            named = NamedJob(job, given.directory, address, partial(settings_of, given.set, given.settings))
+            named = NamedJob(job, given.directory, address, partial(_settings, given))
             return function(named, **options)
 
         of_job.__name__, of_job.__doc__ = function.__name__, function.__doc__
@@ -62,6 +64,13 @@ def job_command(app: typer.Typer, name: str | None = None, *, without: str = "")
         return function
 
     return declare
+
+
+def _settings(given: JobOptions) -> Settings:
+    """Return the settings; from then on errors and screens quote of a record what they say. Raises ConfigError."""
+    settings = settings_of(given.set, given.settings)
+    set_shown(settings.show_records)
+    return settings
 
 
 def _options(parameter: Parameter, without: str) -> list[Parameter]:

@@ -93,9 +93,7 @@ StartTimes = Annotated[
         "payments@2026-11-01T00:00Z; for each topic once. A job that has begun ignores it.",
     ),
 ]
-HideValues = Annotated[
-    bool, typer.Option(help="The page that --http serves shows no values of records and state; keys it does.")
-]
+HideValues = Annotated[bool, typer.Option("--hide-values", hidden=True)]  # of before: it has an answer
 Checkpoint = Annotated[
     int | None,
     typer.Option(
@@ -241,9 +239,12 @@ class PageOptions(NamedTuple):
     hide_values: HideValues = False
 
     def check(self) -> None:
-        """Raise ConfigError if an option is given that does nothing."""
-        if self.hide_values and self.http is None:
-            raise ConfigError("--hide-values is for the page: add --http [HOST:]PORT, or leave it out")
+        """Raise ConfigError for an option that has become a setting."""
+        if self.hide_values:
+            raise ConfigError(
+                "--hide-values is a setting now, for the page, logs and screens alike: --set show_records=keys; or "
+                "none, which hides keys, too"
+            )
 
 
 class MovingOptions(NamedTuple):

@@ -14,6 +14,7 @@ from grete.feeds.numbers import RecordNumbers, cell_of, new_session
 from grete.ports import ExternalRecord, JobMetadata
 from grete.protocol.ids import TopicPartition
 from grete.protocol.partitioner import partition_of
+from grete.quoting import error_text
 
 READ_BYTES = 256 << 10  # at once, and so in one transaction
 
@@ -81,5 +82,7 @@ def read_lines(
             try:
                 found.append(of_line(text))
             except (SerdeError, ValueError, TypeError) as error:
-                raise ConfigError(f"line {number} is not a record of topic {topic.name!r}: {error}") from error
+                raise ConfigError(
+                    f"line {number} is not a record of topic {topic.name!r}: {error_text(error)}"
+                ) from error
         yield found

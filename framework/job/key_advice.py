@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from grete.core.graph.partitioners import KeyAt, Partitioner, Recognized
 from grete.protocol.ids import TopicPartition
+from grete.quoting import key_text
 
 _NAMES = {
     Partitioner.MURMUR2: "murmur2",
@@ -79,4 +80,4 @@ def differing_inputs(stage: str, known: Mapping[str, Partitioner]) -> str:
 
 
 def _shown(key: bytes) -> str:
-    return repr(key) if len(key) <= _KEY_BYTES_SHOWN else f"{key[:_KEY_BYTES_SHOWN]!r}…"
+    return key_text(key[:_KEY_BYTES_SHOWN]) + "…" * (len(key) > _KEY_BYTES_SHOWN)

@@ -8,6 +8,7 @@ from grete.errors import ConfigError
 from grete.open_transaction import OpenTransaction
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
+from grete.quoting import key_text
 
 LOOK_S = 0.25  # between two looks: a transaction of a program that works ends within a second or so
 SAY_S = 2.0  # for which a transaction may be open before it is said, and named once a minute
@@ -21,7 +22,7 @@ def told(partition: TopicPartition, found: OpenTransaction) -> str:
     if found.timestamp_ms is not None:
         when = f" (a message of {datetime.fromtimestamp(found.timestamp_ms / 1000, UTC).isoformat()})"
         shown = None if found.key is None else found.key[:KEY_MAX].decode(errors="backslashreplace")
-        key = f" with key {shown!r}"
+        key = f" with key {key_text(shown)}"
     place = f"--topic {partition.topic} --partition {partition.partition}"
     return (
         f"{partition}: an open transaction begins at offset {found.offset:,}{key}{when}: {found.end - found.offset:,} "

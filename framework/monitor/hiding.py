@@ -1,9 +1,13 @@
-"""A view of a job without values: errors may quote what a record or the state has, so only their kind is left."""
+"""A view of a job without values: errors may quote what a record or the state has, so only their kind is left.
+
+For what machines tell one another, each of which has its own settings.
+"""
 
 from msgspec.structs import replace
 
 from grete.monitor.job_view import Incident, JobView, StandbyView, WorkerView
 from grete.protocol.report import TaskReport
+from grete.quoting import shows_keys
 
 ELSEWHERE = "(the error is in the worker's log: values are hidden here)"
 
@@ -21,7 +25,12 @@ def without_values(view: JobView) -> JobView:
 def _worker(worker: WorkerView) -> WorkerView:
     end = worker.last_end
     hidden = None if end is None else replace(end, text=ELSEWHERE, traceback="")
-    return replace(worker, tasks={name: _task(task) for name, task in worker.tasks.items()}, last_end=hidden)
+    measures = worker.measures
+    if measures is not None and not shows_keys():
+        measures = replace(measures, hot=())
+    return replace(
+        worker, measures=measures, tasks={name: _task(task) for name, task in worker.tasks.items()}, last_end=hidden
+    )
 
 
 def _standby(standby: StandbyView) -> StandbyView:

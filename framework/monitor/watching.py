@@ -12,7 +12,7 @@ from grete.logs.address import open_reader
 from grete.logs.patience import Patience
 from grete.monitor.access import access_of
 from grete.monitor.health import LIVE_SHARE
-from grete.monitor.hiding import ELSEWHERE, without_values
+from grete.monitor.hiding import without_values
 from grete.monitor.input_ends import InputEnds
 from grete.monitor.job_view import JobView, ServingEnd
 from grete.monitor.job_views import JobViews
@@ -23,6 +23,7 @@ from grete.monitor.page.page import Page
 from grete.monitor.server import Monitor, serving
 from grete.ports import JobLogReader, Log
 from grete.protocol.report import WorkerReport
+from grete.quoting import shows_values
 from grete.settings import Settings
 from grete.worker.process.worker import Worker
 
@@ -32,12 +33,10 @@ _ASKS_S = 2.0  # for an answer of the log
 class JobWatch:
     """Shows a job on a monitor: call ``show`` with each turn, or let it watch one worker."""
 
-    def __init__(
-        self, monitor: Monitor, views: JobViews, ends: InputEnds, url: str, *, hide_values: bool = False
-    ) -> None:
+    def __init__(self, monitor: Monitor, views: JobViews, ends: InputEnds, url: str) -> None:
         """``views``: what makes them."""
         self.url, self.views = url, views
-        self._monitor, self._ends, self._hide = monitor, ends, hide_values
+        self._monitor, self._ends = monitor, ends
 
     def of(self, worker: Worker, partition: int) -> Worker:
         """Show what the worker of a partition, in this process, says from now on; return it."""
@@ -68,8 +67,7 @@ class JobWatch:
         if error is None:
             self._monitor.end(ServingEnd("stopped", ""))
             return
-        text = f"{type(error).__name__} {ELSEWHERE}" if self._hide else str(error)
-        self._monitor.end(ServingEnd("halted" if isinstance(error, Halted | ConfigError) else "failed", text))
+        self._monitor.end(ServingEnd("halted" if isinstance(error, Halted | ConfigError) else "failed", str(error)))
 
     def turned(self) -> None:
         """The loop that is watched goes on."""
@@ -80,9 +78,8 @@ class JobWatch:
         if turned:
             self._monitor.pulse.turned()
         view = replace(view, ends=self._ends.ends)
-        shown = without_values(view) if self._hide else view
-        whole = with_others(shown, [without_values(each) for each in others] if self._hide else others)
-        self._monitor.show(shown, whole)
+        told = others if shows_values() else [without_values(each) for each in others]  # they may have other settings
+        self._monitor.show(view, with_others(view, told))
 
 
 @contextmanager
@@ -94,12 +91,10 @@ def watching(
     *,
     reference: str,
     tasks: Collection[str] | None = None,
-    hide_values: bool = False,
 ) -> Iterator[JobWatch]:
     """Serve at ``address`` within the block. Raises ConfigError if that cannot be had.
 
     ``reference``: the job as a command names it. ``tasks``: the names of those that this process runs, None: all.
-    ``hide_values``: no value of a record, of a state or in an error is served.
     """
 
     def open_log() -> Log:
@@ -112,14 +107,14 @@ def watching(
     where = [] if usual else [f"--directory={job_directory.directory}"]
     redrive = ["grete", "dlq", "redrive", reference, *where, *job_directory.address.arguments()]
     with ExitStack() as opened:
-        browse = Browse(job, job_directory.state_directory, open_to_read, hide_values=hide_values, redrive=redrive)
-        page = Page(graph_of(job, settings, tasks, hide_values=hide_values), browse)
+        browse = Browse(job, job_directory.state_directory, open_to_read, redrive=redrive)
+        page = Page(graph_of(job, settings, tasks), browse)
         opened.callback(page.close)
         monitor = Monitor(LIVE_SHARE * settings.liveness_timeout_ms / 1_000, page)
         url = opened.enter_context(serving(monitor, address, access_of(settings)))
         ends = opened.enter_context(InputEnds(job, open_log))
         views = JobViews(job, settings, job_directory.directory)
-        watch = JobWatch(monitor, views, ends, url, hide_values=hide_values)
+        watch = JobWatch(monitor, views, ends, url)
         try:
             yield watch
         except FrameworkError as error:

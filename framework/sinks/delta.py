@@ -12,6 +12,7 @@ from grete.api.sinks.external import External
 from grete.api.sinks.sink import Entry, Owner
 from grete.errors import ConfigError, FrameworkError, Halted, TransientError
 from grete.halts import HaltCode
+from grete.quoting import error_text, value_text
 
 _NONE_YET = -1  # the checkpoint of a task that has applied nothing: no checkpoint is negative
 _ROW_CHARS_MAX = 500  # of a row in an error
@@ -136,10 +137,10 @@ class DeltaSink:
             return found
 
     def _refused(self, row: object, why: object) -> Halted:
-        text = repr(row)
+        text = value_text(row)
         text = text if len(text) <= _ROW_CHARS_MAX else text[:_ROW_CHARS_MAX] + "…"
         return Halted(
-            f"{self.name}: row {text} does not fit: {why}. Checkpoint {self._checkpoint_id} of "
+            f"{self.name}: row {text} does not fit: {error_text(why)}. Checkpoint {self._checkpoint_id} of "
             f"{self._application} waits: change the table so that the row fits, then start again; nothing is lost",
             code=HaltCode.SINK_REFUSES,
         )
@@ -148,7 +149,7 @@ class DeltaSink:
         """Return Halted for what a person must change: the table's schema, or what it asks of its writers."""
         from deltalake.exceptions import DeltaProtocolError, SchemaMismatchError
 
-        text = f"{self.name}: {doing}: {type(error).__name__}: {error}"
+        text = f"{self.name}: {doing}: {type(error).__name__}: "
         if isinstance(error, (DeltaProtocolError, SchemaMismatchError)):
-            return Halted(text, code=HaltCode.SINK_REFUSES)
-        return TransientError(f"{text}: it is tried again")
+            return Halted(text + error_text(error), code=HaltCode.SINK_REFUSES)
+        return TransientError(f"{text}{error}: it is tried again")

@@ -16,6 +16,7 @@ from grete.api.sinks.sink import Entry, Owner
 from grete.api.sinks.table import FROM_ENVIRONMENT
 from grete.errors import ConfigError, GraphError, Halted, TransientError
 from grete.halts import HaltCode
+from grete.quoting import error_text
 
 KEY = "Idempotency-Key"
 _KEY_MAX = 255  # characters; services keep no longer ones
@@ -101,7 +102,7 @@ class HttpSink:
             ) from error
         if 200 <= status < 300:
             return
-        text = f"{self.name} has answered {status} to the output with {KEY} {headers[KEY]}: {told}"
+        text = f"{self.name} has answered {status} to the output with {KEY} {headers[KEY]}: {error_text(told)}"
         if status >= 500 or status in _PASSES:
             self.close()
             raise TransientError(f"{text}: check the service")

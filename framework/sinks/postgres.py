@@ -15,6 +15,7 @@ from grete.api.serdes.json_numbers import has_null, refuse_not_finite
 from grete.api.sinks.table import is_malformed, without_password
 from grete.errors import ConfigError, FrameworkError, Halted, TransientError
 from grete.halts import HaltCode
+from grete.quoting import HIDDEN, shows_values
 
 T = TypeVar("T")
 
@@ -85,8 +86,10 @@ class PostgresDialect:
         """Return TransientError for a server that is down, busy or failing over; Halted for all else."""
         state = getattr(error, "sqlstate", None)
         detail = error.diag if isinstance(error, psycopg.Error) else None
+        quotes = "" if state is None else f"{HIDDEN}, SQLSTATE {state}"  # what a server says of a statement
         parts = [str(error).partition("\n")[0], *((detail.message_detail, detail.message_hint) if detail else ())]
-        text = f"{self.name}: {doing}: {': '.join(part for part in parts if part)} ({type(error).__name__})"
+        said = ": ".join(part for part in parts if part) if shows_values() or not quotes else quotes
+        text = f"{self.name}: {doing}: {said} ({type(error).__name__})"
         lost = state is None and isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
         if lost or state == _READ_ONLY or (state or "")[:2] in _PASSING_CLASSES:
             return TransientError(f"{text}: is the server up, and writable?")

@@ -12,6 +12,7 @@ from grete.api.sinks.sink import Entry, Owner, Released
 from grete.api.sinks.table import FROM_ENVIRONMENT, POSTGRES, Table
 from grete.errors import ConfigError, FrameworkError, Halted, SerdeError, TransientError
 from grete.halts import HaltCode
+from grete.quoting import value_text
 from grete.sinks.sql_dialect import Dialect
 from grete.sinks.sql_released import ReleaseAccount
 
@@ -267,7 +268,7 @@ class SqlSink:
             try:
                 self._connection.execute(writer.statement, row)
             except self._dialect.errors as error:
-                text = repr(dict(zip(writer.columns, row, strict=True)))
+                text = value_text(dict(zip(writer.columns, row, strict=True)))
                 text = text if len(text) <= _ROW_CHARS_MAX else text[:_ROW_CHARS_MAX] + "…"
                 failure = self._dialect.failure(error, f"writing {writer.table}, row {text}")
                 break

@@ -47,7 +47,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["run", "tasks.join", "--input-dir", "."], "--input-dir needs one"),
         (["run", "tasks.word_count", "--directory", "file"], "file is not a directory"),
         (["up", "tasks.word_count", "--log", "kafka"], "write embedded or kafka://host:port"),
-        (["up", "tasks.word_count", "--hide-values"], "add --http"),
+        (["up", "tasks.word_count", "--hide-values"], "--set show_records=keys"),
         (["checkpoints", "tasks.word_count"], "run it first: grete run tasks.word_count"),
         (["state", "get", "tasks.word_count", "counts", "x"], "run it first"),
         (["changelog", "verify", "tasks.word_count", "--directory", "file"], "no job has run in file"),

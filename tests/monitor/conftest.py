@@ -20,6 +20,7 @@ from grete.monitor.server import Monitor
 from grete.ports import ExternalRecord
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
+from grete.quoting import ShowRecords
 from grete.settings import Settings
 from grete.state.read.checkpoints.snapshots import id_of_all, snapshots
 from tests.monitor.test_server import get
@@ -58,11 +59,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "job"
 
 
-def monitor_of(directory: Path, *, hide_values: bool = False) -> Monitor:
+def monitor_of(directory: Path, show: ShowRecords = "all") -> Monitor:
     """Return a monitor with the page of the job in a directory, and a view of it."""
     job = load_job(JOB)
-    browse = Browse(job, directory / "state", lambda: EmbeddedReader(directory / "log.db"), hide_values=hide_values)
-    return Monitor(60, Page(graph_of(job, Settings(), hide_values=hide_values), browse))
+    browse = Browse(job, directory / "state", lambda: EmbeddedReader(directory / "log.db"))
+    return Monitor(60, Page(graph_of(job, Settings(show_records=show)), browse))
 
 
 def asked(url: str, path: str) -> Any:

@@ -33,11 +33,14 @@ from grete.monitor.server import Monitor, serving
 from grete.ports import ExternalRecord, LogRow
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
+from grete.quoting import HIDDEN, ShowRecords
 from grete.settings import Settings
 from grete.testing.broker import Broker
 from tests.monitor.conftest import JOB, SECRET, asked
+from tests.monitor.test_server import get
 from tests.support.browser import Browser
 from tests.support.kafka_topics import create
+from tests.support.shown import showing
 from tests.worker.workers import LIMIT_S
 
 DAY_MS = 1_793_491_200_000  # 2026-11-01
@@ -66,7 +69,7 @@ def filled(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def served(place: Path, *, hide_values: bool = False) -> Iterator[str]:
+def served(place: Path, show: ShowRecords = "all") -> Iterator[str]:
     """Serve the page of the job in a directory; yield its address."""
     job = load_job(JOB)
     command = ["grete", "dlq", "redrive", JOB, f"--directory={place}"]
@@ -74,8 +77,9 @@ def served(place: Path, *, hide_values: bool = False) -> Iterator[str]:
     def opened() -> EmbeddedReader:
         return EmbeddedReader(place / "log.db")
 
-    browse = Browse(job, place / "state", opened, hide_values=hide_values, redrive=command)
-    with serving(Monitor(60, Page(graph_of(job, Settings(), hide_values=hide_values), browse)), "0") as url:
+    browse = Browse(job, place / "state", opened, redrive=command)
+    monitor = Monitor(60, Page(graph_of(job, Settings(show_records=show)), browse))
+    with showing(show), serving(monitor, "0") as url:
         yield url
 
 
@@ -141,7 +145,7 @@ def sent_again(place: Path) -> set[int]:
 
 def test_where_values_are_hidden_no_search_finds_them(filled: Path) -> None:
     """An error may quote one: only its class is compared, as a whole, and the command says the same. Keys are found."""
-    with served(filled, hide_values=True) as url:
+    with served(filled, "keys") as url:
         for text in (SECRET, SECRET[:1], "ValueError: s", "Value", "0"):
             assert found(url, error=text)[0] == []
         numbers, command = found(url, error="ValueError")
@@ -149,6 +153,21 @@ def test_where_values_are_hidden_no_search_finds_them(filled: Path) -> None:
         assert command.endswith("--where=dlq=refused --where=class=ValueError")
         assert found(url, key="ann")[0]
         assert SECRET not in str(asked(url, "/page/letters.json?topic=refused"))
+
+
+def test_where_keys_are_hidden_no_search_finds_them(filled: Path) -> None:
+    """Neither of letters nor of records; without a key they are listed, and no row has one."""
+    with served(filled, "none") as url:
+        for path in (
+            "letters.json?topic=refused&key=ann",
+            "topic.json?topic=refused&key=ann",
+            "state.json?store=counts",
+        ):
+            code, body = get(url, f"/page/{path}")
+            assert (code, b"show_records is none" in body) == (400, True), path
+        rows = asked(url, "/page/letters.json?topic=refused")["rows"]
+        assert {row["key"] for row in rows} == {HIDDEN}
+        assert asked(url, "/page/graph.json")["show_records"] == "none"
 
 
 def test_dlq_refuses_a_time_that_is_none(filled: Path) -> None:

@@ -17,16 +17,18 @@ from grete.logs.embedded.reader import EmbeddedReader
 from grete.monitor.access import Access, HostGuard, access_of
 from grete.monitor.hiding import without_values
 from grete.monitor.job_view import Incident, ServingEnd
-from grete.monitor.page.browse import HIDDEN, ROWS_MAX, BoundedReader
+from grete.monitor.page.browse import ROWS_MAX, BoundedReader
 from grete.monitor.page.page import CLIENTS_MAX, FILES
 from grete.monitor.server import serving
 from grete.protocol.ids import TopicPartition
+from grete.quoting import HIDDEN
 from grete.settings import Settings
 from tests.monitor.conftest import SECRET, asked, monitor_of
 from tests.monitor.test_server import get
 from tests.monitor.views import view
 from tests.support.reports import AT_MS
 from tests.support.reports import task_report as status
+from tests.support.shown import showing
 from tests.worker.workers import LIMIT_S
 
 QUESTIONS = [
@@ -149,9 +151,9 @@ def test_hidden_values_are_in_no_answer(directory: Path) -> None:
     incident = Incident(1, f"worker 0 crashed, code 1: {SECRET} (log: x); restart in 0.0 s\n  Traceback {SECRET}")
     end = WorkerEnd(reason="task error", text=f"offset 7: {SECRET}", traceback=f"KeyError: {SECRET}", at_ms=AT_MS)
     shown = replace(view({"split-0": failing}, last_end=end), incidents=(incident,))
-    for hide in (False, True):
-        monitor = monitor_of(directory, hide_values=hide)
-        with serving(monitor, "0") as url:
+    for show in ("all", "keys"):
+        hide, monitor = show == "keys", monitor_of(directory, show)
+        with showing(show), serving(monitor, "0") as url:
             monitor.show(without_values(shown) if hide else shown)
             answers = [get(url, path)[1] for path in QUESTIONS]
             monitor.end(ServingEnd("stopped", ""))

@@ -14,6 +14,7 @@ from grete.api.stateful.spans import check_spans
 from grete.api.store import Store
 from grete.api.topics.topic import Errors
 from grete.errors import ConfigError, TaskError
+from grete.quoting import key_text
 
 K = TypeVar("K")
 L = TypeVar("L")
@@ -140,7 +141,7 @@ class IntervalJoin(Join[K, L, R]):
     def which(self, result: Pair[K, L, R]) -> str:
         """As of Stateful."""
         side, time = ("left", result.left_time) if result.right is None else ("right", result.right_time)
-        return f"join {self.name}, {side} record of {result.key!r} at {time} without a match"
+        return f"join {self.name}, {side} record of {key_text(result.key)} at {time} without a match"
 
     def letter(self, result: Pair[K, L, R]) -> ResultLetter:
         """As of Stateful."""

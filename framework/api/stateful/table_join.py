@@ -7,6 +7,7 @@ from grete.api.serdes.serde import Codec, Serde, functions_of, in_each_version
 from grete.api.stateful.joins import How, Join, give_pair
 from grete.api.store import Store
 from grete.errors import TaskError
+from grete.quoting import key_text
 
 K = TypeVar("K")
 L = TypeVar("L")
@@ -108,4 +109,4 @@ class TableJoin(Join[K, L, R]):
 
     def fire(self, at: int, key: str) -> None:
         """As of Stateful: nothing of it is outdated by time. Raises TaskError: there is no timer of it."""
-        raise TaskError(f"join {self.name!r} has a timer of key {key!r} at {at}, which it never sets")
+        raise TaskError(f"join {self.name!r} has a timer of key {key_text(key)} at {at}, which it never sets")

@@ -17,6 +17,7 @@ from grete.api.stateful.spans import check_spans
 from grete.api.store import Store
 from grete.api.topics.topic import Errors
 from grete.errors import ConfigError
+from grete.quoting import key_text
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -132,7 +133,7 @@ class WindowStore(Stateful, Generic[K, V]):
 
     def which(self, result: Window[K, V]) -> str:
         """As of Stateful."""
-        return f"window {result.name} of {result.key!r} from {result.start} to {result.end}"
+        return f"window {result.name} of {key_text(result.key)} from {result.start} to {result.end}"
 
     def letter(self, result: Window[K, V]) -> ResultLetter:
         """As of Stateful."""

@@ -88,7 +88,8 @@ def incident_pack(
         bool,
         typer.Option(
             "--no-values",
-            help="Write lengths and digests in place of keys, values and headers. Such a file can be shown, not run.",
+            help="Write lengths and digests in place of keys, values and headers, as with another show_records than "
+            "all. Such a file can be shown, not run.",
         ),
     ] = False,
     no_code: Annotated[bool, typer.Option("--no-code", help="Leave the job's code out.")] = False,
@@ -104,7 +105,7 @@ def incident_pack(
         reference=named.reference,
         checkpoint_id=at,
         bytes_max=max_mib << 20,
-        values=not no_values,
+        values=not no_values and named.settings.show_records == "all",
         code=not no_code,
         settings=named.settings,
         log=named.address.url,

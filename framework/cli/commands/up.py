@@ -111,8 +111,7 @@ class _Shown:
         if page.http is not None:
             from grete.monitor.watching import watching
 
-            where, name, hide = found.job_directory, found.reference, page.hide_values
-            served = watching(found.job, found.settings, where, page.http, reference=name, hide_values=hide)
+            served = watching(found.job, found.settings, found.job_directory, page.http, reference=found.reference)
             self.watch = opened.enter_context(served)
             self._views = self.watch.views
         if member is not None:
@@ -121,7 +120,7 @@ class _Shown:
 
             self._views = self._views or JobViews(found.job, found.settings, found.job_directory.directory)
             # a machine tells others what its own page shows: without one, no value
-            self._reports = MemberReports(member.client, hide_values=self.watch is None or page.hide_values)
+            self._reports = MemberReports(member.client, hide_values=self.watch is None)
 
     def turn(self, local: LocalJob) -> None:
         """Show what has changed, some times a second at most: a view has all tasks of the job."""

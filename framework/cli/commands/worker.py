@@ -90,8 +90,8 @@ def worker(
 
     try:
         tasks = [f"{each.name}-{partition}" for each in stages_of(found.job, partition, stage)]
-        where, name, hide = found.job_directory, found.reference, page.hide_values
-        served = watching(found.job, found.settings, where, page.http, reference=name, tasks=tasks, hide_values=hide)
+        where, name = found.job_directory, found.reference
+        served = watching(found.job, found.settings, where, page.http, reference=name, tasks=tasks)
         with served as watch:
             logger.info("page, metrics and health", extra={"url": watch.url})
             return run_worker(lambda: watch.of(make(), partition), whose, pipe)

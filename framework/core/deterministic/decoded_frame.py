@@ -1,10 +1,12 @@
 """Decoded frames of a deterministic producer. A redelivered record must equal the original (D3)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from grete.protocol.envelope import Header
 from grete.protocol.frames import decode_columns, digest_records
 from grete.protocol.record_batch import RecordBatch
+from grete.quoting import key_text, value_text
 
 NOT_LOGICAL = "no logical time: its producer is not deterministic"
 
@@ -76,9 +78,18 @@ _WHAT_TO_DO = (
 )
 
 
+_SHOWN: tuple[tuple[str, Callable[[object], str]], ...] = (
+    ("key", key_text),
+    ("value", value_text),
+    ("timestamp", repr),
+    ("headers", value_text),
+    ("(t, source)", repr),
+)
+
+
 def _differs(seq: int, before: tuple[object, ...], now: tuple[object, ...]) -> str:
     """Return the error text for a record that came twice, and differently."""
-    names = ("key", "value", "timestamp", "headers", "(t, source)")
-    parts = [f"{name} {b!r:.80}, now {n!r:.80}" for name, b, n in zip(names, before, now, strict=True) if b != n]
+    shown = zip(_SHOWN, before, now, strict=True)
+    parts = [f"{name} {text(b):.80}, now {text(n):.80}" for (name, text), b, n in shown if b != n]
     found = f"record seq {seq} was received before with {'; '.join(parts)}"
     return f"the producer was not deterministic: {found}: {_WHAT_TO_DO}"

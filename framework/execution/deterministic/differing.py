@@ -1,5 +1,7 @@
 """Names the outputs that a task has made differently the second time, with both records where it can read them (D5)."""
 
+from collections.abc import Callable
+
 from grete.api.topics.reader import origin_of
 from grete.errors import FrameworkError, Halted, OffsetOutOfRange
 from grete.execution.deterministic.numbering import content_of
@@ -9,6 +11,7 @@ from grete.halts import HaltCode
 from grete.logs.partition_reader import rows_left
 from grete.ports import ExternalRecord, Log, LogRow
 from grete.protocol.frames import decode_headers
+from grete.quoting import key_text, value_text
 
 _WHAT_TO_DO = (
     "If its code was changed while it had not stopped gracefully, put the code of before back, stop it gracefully, "
@@ -62,13 +65,13 @@ def _named(error: OutputsDiffer, producer: bytes, log: Log) -> str:
 
 def _parts(was: LogRow, record: ExternalRecord) -> list[str]:
     """Return in what a record differs from the visible one."""
-    compared = (
-        ("timestamp", was.timestamp_ms, record.timestamp_ms),
-        ("key", was.key, record.key),
-        ("value", was.value, record.value),
-        ("headers", _content(was.headers), _content(record.headers)),
+    compared: tuple[tuple[str, Callable[[object], str], object, object], ...] = (
+        ("timestamp", repr, was.timestamp_ms, record.timestamp_ms),
+        ("key", key_text, was.key, record.key),
+        ("value", value_text, was.value, record.value),
+        ("headers", value_text, _content(was.headers), _content(record.headers)),
     )
-    parts = [f"{name} {b!r:.80} is visible, {a!r:.80} was made" for name, b, a in compared if a != b]
+    parts = [f"{name} {shown(b):.80} is visible, {shown(a):.80} was made" for name, shown, b, a in compared if a != b]
     return parts[1:] if len(parts) > 1 and parts[0].startswith("timestamp") else parts
 
 

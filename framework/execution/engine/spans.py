@@ -13,6 +13,7 @@ from grete.api.record import Record
 from grete.api.tasks.trace_ids import set_next_ids
 from grete.execution.records.trace_context import RecordTrace, TraceContext
 from grete.protocol.record_batch import RecordBatch
+from grete.quoting import named_error, shows_values
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
@@ -28,8 +29,9 @@ class _RecordSpan:
     def end(self, error: BaseException | None) -> None:
         """End it, with the error that ended the code if there was one."""
         if error is not None:
-            self._span.record_exception(error)
-            self._span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+            if shows_values():
+                self._span.record_exception(error)
+            self._span.set_status(StatusCode.ERROR, named_error(error))
         self._span.end()
 
 
@@ -48,7 +50,9 @@ class Spans:
     @contextmanager
     def record(self, of: RecordTrace, record: Record[Any, Any]) -> Iterator[None]:
         """Let the span of a record be the current one while its code runs."""
-        with trace.use_span(self._record(of, record), end_on_exit=True):
+        told = shows_values()  # else no text of an error
+        span = self._record(of, record)
+        with trace.use_span(span, end_on_exit=True, record_exception=told, set_status_on_exception=told):
             yield
 
     def _record(self, of: RecordTrace, record: Record[Any, Any]) -> Span:

@@ -10,6 +10,7 @@ from random import randrange
 from typing import NamedTuple
 
 from grete.protocol.report import HotKeys
+from grete.quoting import HIDDEN, shows_keys
 
 KEPT_S = 60.0  # for which a sample counts
 FRESH_S = 1.0  # between two counts of the samples
@@ -67,8 +68,10 @@ def _top(keys: Iterable[Key]) -> tuple[tuple[str, float], ...]:
 
 
 def _shown(key: Key) -> str:
-    """Return a key as text: as it is if it is printable, else its bytes."""
+    """Return a key as text, if that is shown: as it is if it is printable, else its bytes."""
     if key is None:
         return "(no key)"
+    if not shows_keys():
+        return HIDDEN
     text = key[: 4 * KEY_MAX].decode(errors="replace")
     return text[:KEY_MAX] if text.isprintable() and "\ufffd" not in text else f"0x{key[: KEY_MAX // 2].hex()}"

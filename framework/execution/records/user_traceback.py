@@ -3,6 +3,8 @@
 import traceback
 from pathlib import Path
 
+from grete.quoting import HIDDEN, shows_values
+
 TEXT_MAX = 2_000  # characters kept, the last ones: a dead letter carries them, too
 FRAMES_MAX = 20  # kept of each error, the last ones: a recursion's may be a thousand
 
@@ -14,14 +16,29 @@ def in_grete(file: str) -> bool:
     return file.startswith(_OURS)
 
 
-def user_traceback(error: BaseException | None) -> str | None:
-    """Return the traceback of ``error`` and of its causes from the first line outside of Grete; None: there is none."""
+def user_traceback(error: BaseException | None, *, whole: bool = False) -> str | None:
+    """Return the traceback of ``error`` and of its causes from the first line outside of Grete; None: there is none.
+
+    The errors have their texts where these are shown, or if it is to be ``whole``.
+    """
     if error is None:
         return None
     found = traceback.TracebackException.from_exception(error, compact=True)
     if not _cut(found):
         return None
-    return "".join(found.format()).rstrip()[-TEXT_MAX:]
+    told = "".join(found.format()).rstrip() if whole or shows_values() else bare_traceback(error)
+    return told[-TEXT_MAX:]
+
+
+def bare_traceback(error: BaseException) -> str:
+    """Return the lines of code of ``error`` and of its causes, the first cause first, with no text but the classes."""
+    parts: list[str] = []
+    each: BaseException | None = error
+    while each is not None and len(parts) < FRAMES_MAX:
+        lines = traceback.format_list(traceback.extract_tb(each.__traceback__)[-FRAMES_MAX:])
+        parts.insert(0, f"Traceback (most recent call last):\n{''.join(lines)}{type(each).__name__}: {HIDDEN}")
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+    return "\n\n".join(parts)
 
 
 def user_line(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from grete.execution.records.decoding import decoders, headers_of
 from grete.execution.records.user_traceback import user_line, user_traceback
 from grete.execution.task_code.site import Site
 from grete.protocol.record_batch import RecordBatch
+from grete.quoting import key_text, named_error
 
 T = TypeVar("T")
 Refuse = Callable[[RecordBatch, int, Exception], None]  # a record of a batch, by its index
@@ -81,7 +82,7 @@ def failure(
     way = "" if passable else ways("such records", "Input")
     where = f"{site.task.where}: topic {declared.topic.name} ({batch.source}), {which}"
     return TaskError(
-        f"{where}: {type(cause).__name__}: {cause}{user_line(error)}{way}",
+        f"{where}: {named_error(cause)}{user_line(error)}{way}",
         stage=site.task.stage.name,
         partition=batch.source,
         offset=None if index is None else batch.offset_at(index),
@@ -138,7 +139,10 @@ def _letter_writer(site: Site, declared: Input[Any, Any], policy: DeadLetter) ->
 
 
 def _told(site: Site, cause: Exception, error: Exception, where: Mapping[str, str]) -> list[tuple[str, bytes]]:
-    """Count a letter, and return the headers that it has of its own, ``grete.error`` first."""
+    """Count a letter, and return the headers that it has of its own, ``grete.error`` first.
+
+    They say all, whatever show_records is: the letter has the record itself, and must be the same if made again.
+    """
     site.failed.letters += 1
     told = {
         "grete.error": f"{type(cause).__name__}: {cause}",
@@ -146,7 +150,8 @@ def _told(site: Site, cause: Exception, error: Exception, where: Mapping[str, st
         "grete.partition": str(site.task.partition),
         **where,
     }
-    if site.clock is None and (shown := user_traceback(error)) is not None:  # made again, its file may have moved
+    shown = user_traceback(error, whole=True) if site.clock is None else None  # made again, its file may have moved
+    if shown is not None:
         told["grete.traceback"] = shown
     return [(name, text.encode(errors="replace")) for name, text in told.items()]
 
@@ -156,7 +161,7 @@ def _told(site: Site, cause: Exception, error: Exception, where: Mapping[str, st
 
 def timer_name(clock: Clock, key: str) -> str:
     """Return the name of one of the task's own timers in errors."""
-    return f"timer {key!r}" if clock == "event" else f"wall-clock timer {key!r}"
+    return f"timer {key_text(key)}" if clock == "event" else f"wall-clock timer {key_text(key)}"
 
 
 def guarded_timer(site: Site, policy: Errors, call: Callable[[Timer], None]) -> Callable[[Timer], None]:
@@ -217,6 +222,6 @@ def _aside(
 
     def with_count(due: T) -> Callable[[Exception], None]:
         where = f"{site.task.where}: "
-        return lambda error: site.failed.add(f"{where}{which(due)}: {type(error).__name__}: {error}{user_line(error)}")
+        return lambda error: site.failed.add(f"{where}{which(due)}: {named_error(error)}{user_line(error)}")
 
     return with_count

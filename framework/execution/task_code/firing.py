@@ -18,6 +18,7 @@ from grete.execution.timing.event_time import BEFORE_ALL
 from grete.execution.timing.floors import Floors
 from grete.execution.timing.reserved_stores import TIMERS
 from grete.execution.timing.timers import WALL, DueTimer, TimerQueue
+from grete.quoting import named_error
 from grete.stores.overlay.overlay_store import OverlayStore
 
 ALL = 1 << 62  # more timers than there ever are
@@ -150,7 +151,7 @@ class Firing:
             whose = timer_name(clock, due.key)
             policy, way = self._stage.declared_timers(clock).errors, ways("such timers", "Timers")
         passable = policy != "fail" or isinstance(error, ReturnError)
-        text = f"{self._where}: {whose} at {due.at}: {type(error).__name__}: {error}{user_line(error)}"
+        text = f"{self._where}: {whose} at {due.at}: {named_error(error)}{user_line(error)}"
         return TimerError(text if passable else text + way, stage=self._stage.name)
 
     def _fire_one(self, due: DueTimer) -> None:

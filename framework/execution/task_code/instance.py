@@ -26,6 +26,7 @@ from grete.execution.task_code.process_loops import Loop, compile_loop
 from grete.execution.task_code.record_times import with_times
 from grete.execution.task_code.site import Site
 from grete.execution.timing.floors import Floors
+from grete.quoting import named_error
 
 
 class Instance:
@@ -124,5 +125,5 @@ class Instance:
         try:
             return function()
         except Exception as error:
-            text = f"{self._of.where}: {what} raised {type(error).__name__}: {error}{user_line(error)}"
+            text = f"{self._of.where}: {what} raised {named_error(error)}{user_line(error)}"
             raise TaskError(text, stage=self._of.stage.name) from error

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from grete.errors import TaskError
 from grete.execution.limits import ENDLESS_TIMERS, FOLLOWING_TIMERS, GONE_TIMERS_MIN, MOVED_TIMERS
 from grete.execution.timing.event_time import BEFORE_ALL
+from grete.quoting import key_text
 from grete.stores.overlay.overlay_store import OverlayStore
 
 _AT = struct.Struct(">Q")  # with the sign bit flipped: sorts as the numbers do
@@ -130,8 +131,8 @@ class TimerQueue:
         if chain.back > ENDLESS_TIMERS:
             raise TaskError(
                 f"{ENDLESS_TIMERS} timers in a row were each set by the last one for a time that had fired already, so "
-                f"they would fire for ever: the last is at {due.at}, key {due.key!r}. Set it for a later time, or do "
-                "its work at once"
+                f"they would fire for ever: the last is at {due.at}, key {key_text(due.key)}. Set it for a later "
+                "time, or do its work at once"
             )
         if chain.length > ENDLESS_TIMERS and not chain.back:
             self._refuse_too_many(due, chain)
@@ -144,9 +145,9 @@ class TimerQueue:
             raise TaskError(
                 f"{chain.length} timers in a row were each set by the one before, {step:,.1f} ms apart, and about "
                 f"{int(following):,} more would follow before the next record: the last is at {due.at}, key "
-                f"{due.key!r}, and event time is at {self.now}. Let on_timer set the next one for a time behind "
-                "ctx.event_time, or further apart; if a record has moved time too far, see whether its timestamp is in "
-                "milliseconds"
+                f"{key_text(due.key)}, and event time is at {self.now}. Let on_timer set the next one for a time "
+                "behind ctx.event_time, or further apart; if a record has moved time too far, see whether its "
+                "timestamp is in milliseconds"
             )
 
     def pop(self) -> DueTimer | None:

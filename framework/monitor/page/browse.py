@@ -26,6 +26,7 @@ from grete.monitor.page.search import SearchBounds, search
 from grete.ports import JobLogReader, LogRow, MetadataReader
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
+from grete.quoting import HIDDEN, shows_keys, shows_values
 from grete.settings import Settings
 from grete.state.read.changelog_text import message_in
 from grete.state.read.checkpoints.snapshots import snapshots
@@ -41,7 +42,6 @@ FILTERS = "key", "error", "from", "to", "after"  # of the latest rows; an offset
 CHARS_MAX = 2_000  # of a key or value
 READ_S_MAX, READ_BYTES_MAX = 15.0, 256 << 20  # of one answer
 WINDOW_BYTES = 1 << 20  # read at once
-HIDDEN = "(hidden)"
 
 Arguments = Mapping[str, str]
 AnswerOf = Callable[[JobLogReader, Mapping[str, str]], EntriesPage | RowsPage | LatestPage]
@@ -95,12 +95,10 @@ class Browse:
         state_directory: Path,
         open_log: Callable[[], JobLogReader],
         *,
-        hide_values: bool = False,
         redrive: Sequence[str] = (),
     ) -> None:
         """``open_log`` returns the reading half of the job's log; ``redrive``: the command that sends letters again."""
         self._job, self._directory, self._open_log, self._redrive = job, state_directory, open_log, redrive
-        self._hide = hide_values
         self.answers: dict[str, AnswerOf] = {
             "state": self.state,
             "topic": self.topic,
@@ -117,6 +115,7 @@ class Browse:
 
     def state(self, log: JobLogReader, arguments: Arguments) -> EntriesPage:
         """Return entries of ``store``: all, of a ``key`` or ``prefix``, from ``after`` on, as of a ``checkpoint``."""
+        _check_keys(shown="state has keys and values alone")
         store = store_named(self._job, arguments.get("store", ""))
         partitions = place_of(self._job, store)[0].partitions
         key, prefix = arguments.get("key", ""), arguments.get("prefix", "")
@@ -148,7 +147,7 @@ class Browse:
         yield SnapshotReader(log, self._job, snapshots(log, self._job, int(checkpoint), aligned=aligned))
 
     def _entry(self, store: Store[Any, Any], partition: int, key: bytes, value: bytes) -> EntryShown:
-        return EntryShown(partition, key.hex(), _text(store.key, key), self._value(store.value, value))
+        return EntryShown(partition, key.hex(), _text(store.key, key), _value(store.value, value))
 
     # --- topics ---
 
@@ -179,7 +178,7 @@ class Browse:
         name = arguments.get("topic", "")
         if name not in names:
             raise ConfigError(f"the job has no dead-letter topic {name!r}: it has {', '.join(names) or 'none'}")
-        fields = {"key": "key", "class" if self._hide else "error": "error", "from": "from", "to": "to"}
+        fields = {"key": "key", "error" if shows_values() else "class": "error", "from": "from", "to": "to"}
         asked = {field: _filter(arguments, parameter) for field, parameter in fields.items()}
         where = [f"dlq={name}", *(f"{field}={text}" for field, text in asked.items() if text)]
         if arguments.get("partition"):
@@ -222,16 +221,16 @@ class Browse:
         key_serde, value_serde = serdes_of(self._job, letter)
         cell = encode_headers(letter.headers)
         told = {name: _cut(text) for name, text in letter.told.items()}
-        if self._hide:  # what an error says may have the value in it
+        if not shows_values():  # what an error says may have the value in it
             told["error"], told["traceback"] = letter.error_class, ""
         return RecordShown(
             partition=letter.at.partition,
             offset=letter.offset,
             timestamp_ms=letter.timestamp_ms,
-            key=_text(key_serde, letter.key, cell),
-            value=self._value(value_serde, letter.value, cell),
+            key=_key(key_serde, letter.key, cell),
+            value=_value(value_serde, letter.value, cell),
             told=told,
-            headers=self._headers(letter.headers),
+            headers=_headers(letter.headers),
         )
 
     def _record(self, topic: Topic[Any, Any], at: TopicPartition, row: LogRow) -> RecordShown:
@@ -239,9 +238,9 @@ class Browse:
             partition=at.partition,
             offset=row.offset,
             timestamp_ms=row.timestamp_ms,
-            key=_text(topic.key, row.key, row.headers),
-            value=self._value(topic.value, row.value, row.headers),
-            headers=self._headers(headers_of(row.headers)),
+            key=_key(topic.key, row.key, row.headers),
+            value=_value(topic.value, row.value, row.headers),
+            headers=_headers(headers_of(row.headers)),
         )
 
     # --- changelogs ---
@@ -270,14 +269,27 @@ class Browse:
             begin = rows[-1].offset + 1
         return LogPage(at, rows[:ROWS_MAX], partitions, start, end)
 
-    def _value(self, serde: Serde[Any], data: bytes | None, headers: bytes | None = None) -> str:
-        return HIDDEN if self._hide else _text(serde, data, headers)
 
-    def _headers(self, headers: Any) -> list[tuple[str, str]]:
-        return [
-            (_cut(name), HIDDEN if self._hide else "null" if value is None else _cut(value.decode(errors="replace")))
-            for name, value in headers
-        ]
+def _key(serde: Serde[Any], data: bytes | None, headers: bytes | None = None) -> str:
+    return _text(serde, data, headers) if shows_keys() else HIDDEN
+
+
+def _value(serde: Serde[Any], data: bytes | None, headers: bytes | None = None) -> str:
+    return _text(serde, data, headers) if shows_values() else HIDDEN
+
+
+def _headers(headers: Any) -> list[tuple[str, str]]:
+    whole = shows_values()
+    return [
+        (_cut(name), HIDDEN if not whole else "null" if value is None else _cut(value.decode(errors="replace")))
+        for name, value in headers
+    ]
+
+
+def _check_keys(*, shown: str) -> None:
+    """Raise ConfigError if keys are hidden. ``shown``: why there is no answer without them."""
+    if not shows_keys():
+        raise ConfigError(f"the setting show_records is none: {shown}")
 
 
 def _message(row: LogRow) -> MessageShown:
@@ -315,6 +327,8 @@ def _place(topic: str, partitions: int, arguments: Arguments) -> TopicPartition:
 def _filter(arguments: Arguments, name: str) -> str:
     """Return a text to look for, which may become a part of a command: it must not steer a terminal."""
     text = arguments.get(name, "")
+    if text and name == "key":  # else an answer tells whether there is such a key
+        _check_keys(shown="a search would tell whether the key is there")
     if not text.isprintable():
         raise ConfigError(f"{name} {text!r}: give it as it is shown, without control characters")
     return text

@@ -10,6 +10,7 @@ from grete.api.sinks.external import External
 from grete.api.sinks.files import Files
 from grete.api.sinks.http import Http
 from grete.api.sinks.table import Table
+from grete.quoting import ShowRecords
 from grete.settings import Settings
 
 BOUNDS = (  # settings that hold input up, and those that a page shows beside what they bound
@@ -78,16 +79,14 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     topics: tuple[str, ...]
     dead_letters: tuple[str, ...]
     bounds: dict[str, int]
-    hide_values: bool = False
+    show_records: ShowRecords = "all"
 
     def before(self, stage: str) -> set[str]:
         """Return the stages that send to a stage."""
         return {edge.sender for edge in self.edges if edge.reader == stage and edge.sender is not None}
 
 
-def graph_of(
-    job: Job, settings: Settings, tasks: Collection[str] | None = None, *, hide_values: bool = False
-) -> JobGraph:
+def graph_of(job: Job, settings: Settings, tasks: Collection[str] | None = None) -> JobGraph:
     """Return the graph of a job; ``tasks``: those that this process runs, None: all."""
     topology = job.topology()
     nodes: dict[str, Node] = {}
@@ -126,7 +125,7 @@ def graph_of(
         topics=tuple(node.name for node in nodes.values() if node.kind == "topic"),
         dead_letters=tuple(letters),
         bounds={name: getattr(settings, name) for name in BOUNDS},
-        hide_values=hide_values,
+        show_records=settings.show_records,
     )
 
 

@@ -19,6 +19,7 @@ from grete.monitor.page.history import History
 from grete.monitor.page.job_graph import JobGraph
 from grete.monitor.page.live import live
 from grete.monitor.page.problems import Problems
+from grete.quoting import named_error
 
 TICK_S = 0.5  # between two events to a browser
 CLIENTS_MAX = 32  # that get events; one more is refused
@@ -127,7 +128,7 @@ class Page:
         except FrameworkError as error:
             return _json({"error": str(error)}, 400)
         except Exception as error:  # noqa: BLE001  # a serde of the job's may raise anything: it is the page's answer
-            return _json({"error": f"{type(error).__name__}: {error}"}, 500)
+            return _json({"error": named_error(error)}, 500)
         finally:
             self._questions -= 1
 

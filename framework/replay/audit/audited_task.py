@@ -11,6 +11,7 @@ from grete.execution.build import store_names
 from grete.execution.timing.reserved_stores import FIRING, META, OUTBOX, STREAM_TIME
 from grete.ports import LogReader
 from grete.protocol.commit import Commit
+from grete.quoting import key_text
 from grete.replay.audit.aligned_steps import AlignedSteps
 from grete.replay.audit.logical_steps import LogicalSteps
 from grete.replay.audit.sample import Sample
@@ -116,7 +117,7 @@ class AuditedTask:
                 name = store_names(self._stage)[store]
                 raise ConfigError(
                     f"stage {self._stage.name}: its store {name} is not keyed as its records are: records of drawn "
-                    f"keys have written the entry {key!r}, whose own key is not drawn, so other records may write it, "
-                    "too: leave --share out",
+                    f"keys have written the entry {key_text(key)}, whose own key is not drawn, so other records may "
+                    "write it, too: leave --share out",
                     stage=self._stage.name,
                 )

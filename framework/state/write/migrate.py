@@ -23,6 +23,7 @@ from grete.execution.timing.reserved_stores import META, STREAM_TIME, TIMERS
 from grete.job.key_metadata import placed_by
 from grete.ports import JobLog, JobLogReader
 from grete.protocol.partitioner import partition_of
+from grete.quoting import key_text
 from grete.settings import Settings
 from grete.state.pins.graph_pinning import GRAPH, check_whole, encode_graph
 from grete.state.pins.pinning import DEFINED, output_counts
@@ -163,9 +164,9 @@ def _check_stage(
 
 def _collision(store: str, other: bytes, then: RecodedEntry) -> ConfigError:
     return ConfigError(
-        f"store {store}: the keys {other!r} and {then.key!r} are equal, and both would be {then.new_key!r}: only the "
-        "code knows how to make one value of two: let it do so (put what they make under one of the keys, delete the "
-        f"other), then ask again; or {OTHER_NAME}"
+        f"store {store}: the keys {key_text(other)} and {key_text(then.key)} are equal, and both would be "
+        f"{key_text(then.new_key)}: only the code knows how to make one value of two: let it do so (put what they "
+        f"make under one of the keys, delete the other), then ask again; or {OTHER_NAME}"
     )
 
 

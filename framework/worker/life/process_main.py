@@ -20,6 +20,7 @@ from grete.errors import ExitCode
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
 from grete.logs.address import LogAddress
+from grete.quoting import set_shown
 from grete.settings import Settings
 from grete.worker.life.lifetime import run_worker
 from grete.worker.life.opening import OpenedAhead, open_worker
@@ -91,6 +92,7 @@ def main(arguments: list[str]) -> ExitCode:
 
 
 def _run(spec: WorkerSpec, control: int, ahead: OpenedAhead) -> ExitCode:
+    set_shown(spec.settings.show_records)
     output = OutputFile(Path(spec.output))
     sys.stdout, sys.stderr = printed_to(1), printed_to(2)
     whose, pipe = configure_logs(spec.partitions, spec.number), StatusPipe(spec.status_fd)

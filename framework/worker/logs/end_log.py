@@ -5,9 +5,10 @@ from collections.abc import Iterable
 
 from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError, Fenced, FrameworkError, Halted, LogAway, StoreCorrupted, TaskError
-from grete.execution.records.user_traceback import user_traceback
+from grete.execution.records.user_traceback import bare_traceback, user_traceback
 from grete.halts import HaltCode
 from grete.protocol.report import EndReport, ErrorPlace, Reason
+from grete.quoting import named_error, shows_values, value_text
 from grete.worker.logs.open_files import is_of_the_disk, out_of
 from grete.worker.logs.own_lines import own_logger
 
@@ -34,7 +35,7 @@ def log_end(error: Exception) -> None:
         case LogAway():
             logger.error("log away", extra=logged)
         case FrameworkError():
-            logger.error("crashed", extra=logged | {"cause": repr(error.__cause__)})
+            logger.error("crashed", extra=logged | {"cause": value_text(error.__cause__)})
         case OSError() if (text := out_of(error)) is not None:
             logger.error("crashed", extra={"error": text, "kind": type(error).__name__, "cause": repr(error)})
         case _:
@@ -55,8 +56,8 @@ def end_report(error: Exception, tasks: Iterable[TaskWiring]) -> EndReport:
         case OSError() if (room := out_of(error)) is not None:
             text = room
         case _:
-            text = f"crashed by an error that Grete did not foresee: {type(error).__name__}: {error}"
-            trace = "".join(traceback.format_exception(error))
+            text = f"crashed by an error that Grete did not foresee: {named_error(error)}"
+            trace = "".join(traceback.format_exception(error)) if shows_values() else bare_traceback(error)
     return EndReport(
         reason=_reason(error, failed), text=text, code=_code(error), traceback=trace or "", place=place_of(error, tasks)
     )

@@ -3,12 +3,15 @@
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter
 
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.records.trace_context import CURRENT
+from grete.execution.records.user_traceback import bare_traceback
 from grete.log_events import event_of
+from grete.quoting import shows_values
 from grete.worker.logs.own_lines import OURS, OwnHandler, set_own
 
 CLIENT = "grete.kafka"  # logs what all tasks share
@@ -48,6 +51,15 @@ class LogContext(logging.Filter):
         return True
 
 
+class _Lines(JsonFormatter):
+    """Lines of JSON, with an error's text where that is shown."""
+
+    def formatException(self, ei: Any) -> Any:  # noqa: N802  # of logging
+        """Return a traceback."""
+        whole = shows_values() or ei[1] is None
+        return super().formatException(ei) if whole else bare_traceback(ei[1])
+
+
 def configure_logs(partitions: Sequence[int], worker: int) -> LogContext:
     """Let this process, worker number ``worker``, log to standard error; return what says whose its lines are.
 
@@ -56,7 +68,7 @@ def configure_logs(partitions: Sequence[int], worker: int) -> LogContext:
     own, others, whose = OwnHandler(sys.stderr), logging.StreamHandler(sys.stderr), LogContext(partitions, worker)
     names = {"levelname": "level", "message": "event"}
     for handler in (own, others):
-        handler.setFormatter(JsonFormatter("%(levelname)s %(message)s", rename_fields=names, timestamp=True))
+        handler.setFormatter(_Lines("%(levelname)s %(message)s", rename_fields=names, timestamp=True))
         handler.addFilter(whose)
     logging.basicConfig(level=logging.INFO, handlers=[others], force=True)
     set_own(own)

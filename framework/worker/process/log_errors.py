@@ -8,6 +8,7 @@ from grete.halts import HaltCode
 from grete.protocol.changelog import decode_data
 from grete.protocol.errors import DecodeError
 from grete.protocol.frames import decode_columns
+from grete.quoting import key_text
 from grete.worker.process.hosted_task import WorkerTask
 
 SHOWN_BYTES = 100  # of a key
@@ -47,14 +48,16 @@ def _value_in(message: bytes, task: WorkerTask) -> str:
     data, names = decode_data(message), task.store_names()
     place = _largest(data.keys, data.values)
     store, key = data.stores[place], data.keys[place]
-    return f"store {names.get(store, store)!r}, key {key[:SHOWN_BYTES]!r}: {len(data.values[place] or b'')} bytes"
+    return (
+        f"store {names.get(store, store)!r}, key {key_text(key[:SHOWN_BYTES])}: {len(data.values[place] or b'')} bytes"
+    )
 
 
 def _record_in(message: bytes) -> str:
     batch = decode_columns(message)
     place = _largest(batch.keys, batch.values)
     key = (batch.keys[place] or b"")[:SHOWN_BYTES]
-    return f"a record of key {key!r}: {len(batch.values[place] or b'')} bytes"
+    return f"a record of key {key_text(key)}: {len(batch.values[place] or b'')} bytes"
 
 
 def _largest(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> int:

@@ -11,6 +11,7 @@ from grete.errors import FrameworkError, LogAway, Refused
 from grete.halts import HaltCode
 from grete.ports import ExternalRecord
 from grete.protocol.ids import TopicPartition
+from grete.quoting import key_text
 
 SKEW_MS = 60_000  # between our clock and a broker's: what is closer to a limit the broker judges
 PAST_MS = 3_600_000  # an older record is looked at: a topic that takes none of the last hour takes none at all
@@ -54,7 +55,7 @@ def guilty(code: int, sent: Sequence[ExternalRecord]) -> ExternalRecord | None:
 def told(record: ExternalRecord) -> str:
     """Return the text about a record."""
     size = len(record.key or b"") + len(record.value or b"")
-    key = "" if record.key is None else f", key {record.key[:100]!r}"
+    key = "" if record.key is None else f", key {key_text(record.key[:100])}"
     return f"{size} bytes to {record.partition}{key}{_when(record.timestamp_ms)}"
 
 

@@ -105,8 +105,8 @@ function records(content, { graph, query, go }, name, names, empty, draw) {
   const time = { placeholder: "2026-11-01T09:30 (UTC)" };
   show(content, el("h2", {}, isLetters ? "Dead letters" : "Topics"),
     el("p", { class: "soft" }, isLetters ? "Records that failed, with the error and the record as it came, the latest first." : "Records of the job's external topics, the latest first; from an offset of a partition on, in its order."),
-    form(name, go, select("topic", "topic", names, topic), field("key", "key", query.get("key")),
-      isLetters && field("error", graph.hide_values ? "class of the error" : "error contains", query.get("error")),
+    form(name, go, select("topic", "topic", names, topic), graph.show_records !== "none" && field("key", "key", query.get("key")),
+      isLetters && field("error", graph.show_records === "all" ? "error contains" : "class of the error", query.get("error")),
       field("from", "from", query.get("from"), time), field("to", "before", query.get("to"), time),
       field("partition", "partition", query.get("partition"), { inputmode: "numeric", placeholder: "all" }),
       field("begin", "from offset", query.get("begin"), { inputmode: "numeric", placeholder: "the latest" })),

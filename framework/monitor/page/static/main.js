@@ -100,7 +100,7 @@ async function connect() {
   }
   document.getElementById("job").textContent = graph.job;
   document.getElementById("foot").textContent =
-    `This page only reads.${graph.hide_values ? " Values are hidden." : ""} Ages go by the clock of the log.`;
+    `This page only reads.${{ all: "", keys: " Values are hidden.", none: " Keys and values are hidden." }[graph.show_records]} Ages go by the clock of the log.`;
   open();
   const events = new EventSource("/page/live");
   events.onopen = () => { connected = true; status(); };

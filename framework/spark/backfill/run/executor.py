@@ -29,6 +29,7 @@ from grete.job.loader import load_job
 from grete.protocol.envelope import Header, MessageType, encode_header
 from grete.protocol.frames import encode_columns
 from grete.protocol.ids import TopicPartition
+from grete.quoting import set_shown
 from grete.spark.backfill.account.file_rows import FileRows
 from grete.spark.backfill.blocks import TimesOf
 from grete.spark.backfill.plans import BackfilledTask, StagePlan
@@ -47,6 +48,7 @@ def run_stage(plan: StagePlan, partition: int, attempt: int, batches: Iterable[A
 
     Its state goes to the changelog as ``attempt``, or is compared; else it is yielded, too.
     """
+    set_shown(plan.settings.show_records)  # in a process of Spark
     job = _job(plan)
     stage, order = job.stages[plan.stage], _order_of(plan, job, partition)
     task = BatchTask(

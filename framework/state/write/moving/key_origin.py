@@ -15,6 +15,7 @@ from grete.ports import JobLogReader, LogRow
 from grete.protocol.envelope import MessageType, decode_header
 from grete.protocol.frames import decode_columns
 from grete.protocol.ids import TopicPartition
+from grete.quoting import key_text
 from grete.state.write.moving.entries import entries_of
 from grete.state.write.moving.routes import BACKFILL, Route
 
@@ -34,9 +35,10 @@ def check_origin(log: JobLogReader, job: Job, routes: Sequence[Route]) -> None:
             if missing := _not_read(log, inputs, {*streams}, sample):
                 kept = " A stream keeps what was processed for stream_retention_ms." if streams else ""
                 raise ConfigError(
-                    f"store {store}: no record that is still in {', '.join(inputs)} has the key {min(missing)!r}, so "
-                    "nothing shows that its keys are the records' keys, not even --assume-keyed: with one partition, "
-                    f"all keys are where their records are, and later they would not be: {BACKFILL}.{kept}",
+                    f"store {store}: no record that is still in {', '.join(inputs)} has the key "
+                    f"{key_text(min(missing))}, so nothing shows that its keys are the records' keys, not even "
+                    f"--assume-keyed: with one partition, all keys are where their records are, and later they would "
+                    f"not be: {BACKFILL}.{kept}",
                     stage=route.stage,
                 )
 

@@ -15,6 +15,7 @@ from grete.api.store import Store
 from grete.errors import ConfigError
 from grete.execution.timing.reserved_stores import META, OUTBOX, TIMERS
 from grete.ports import LogReader
+from grete.quoting import key_text
 from grete.state.write.moving.entries import entries_of
 from grete.state.write.moving.record_keys import timer_parts, timer_with
 from grete.state.write.moving.routes import Route
@@ -125,16 +126,16 @@ def entries_recoded(log: LogReader, route: Route, forms: Recoding) -> Iterator[R
             assert record_key is not None
             if (belongs := route.place(record_key, route.before)) != route.partition:
                 raise ConfigError(
-                    f"store {route.stage}/{route.stores[store]}: key {record_key!r} is in partition {route.partition}, "
-                    f"and its own key would be in {belongs}: it is not keyed as the records are, so nothing tells "
-                    f"where it goes when these get other bytes: {OTHER_NAME}",
+                    f"store {route.stage}/{route.stores[store]}: key {key_text(record_key)} is in partition "
+                    f"{route.partition}, and its own key would be in {belongs}: it is not keyed as the records are, so "
+                    f"nothing tells where it goes when these get other bytes: {OTHER_NAME}",
                     stage=route.stage,
                 )
         new_key, new_value = forms.of(store, key, value)
         if new_key != key and forms.of(store, new_key, value)[0] != new_key:
             raise ConfigError(
-                f"store {route.stage}/{route.stores[store]}: key {key!r} would be {new_key!r}, and that another one: "
-                f"what its type writes is another value when it is read: {OTHER_NAME}",
+                f"store {route.stage}/{route.stores[store]}: key {key_text(key)} would be {key_text(new_key)}, and "
+                f"that another one: what its type writes is another value when it is read: {OTHER_NAME}",
                 stage=route.stage,
             )
         yield RecodedEntry(store, key, value, new_key, new_value, forms.partition_of(route, store, new_key))

@@ -19,6 +19,7 @@ from grete.execution.timing.floors import Floor
 from grete.execution.timing.reserved_stores import EVENT_TIME, FILES_OWNER, META, OUTBOX, STREAM_TIME, TURN
 from grete.job.key_metadata import Placement, Places
 from grete.protocol.partitioner import crc32_partition_of
+from grete.quoting import key_text
 from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.read.live_entries import event_time_of
 from grete.state.write.moving.record_keys import RecordKeys, record_keys
@@ -88,8 +89,9 @@ class Route(NamedTuple):
         belongs = self.place(record_key, self.before)
         if belongs != self.partition:
             raise ConfigError(
-                f"store {self.stage}/{self.stores[store]}: key {record_key!r} is in partition {self.partition}, and "
-                f"its own key would be in {belongs}: it is not keyed as the records are: {BACKFILL}",
+                f"store {self.stage}/{self.stores[store]}: key {key_text(record_key)} is in partition "
+                f"{self.partition}, and its own key would be in {belongs}: it is not keyed as the records are: "
+                f"{BACKFILL}",
                 stage=self.stage,
             )
 
