@@ -133,7 +133,18 @@ def test_the_command_of_a_filter_sends_its_letters_and_no_other(filled: Path) ->
             sent |= set(numbers)
             assert done.returncode == 0, done.stderr
             assert sent_again(filled) == sent, command
+            assert marked(url) == sent
     assert len(sent) == LETTERS
+
+
+def marked(url: str) -> set[int]:
+    """Return the numbers of the letters that the page marks as sent again."""
+    page: Any = {"next": ""}
+    numbers: set[int] = set()
+    while page["next"] is not None:
+        page = asked(url, f"/page/letters.json?topic=refused&after={urllib.parse.quote(page['next'])}")
+        numbers |= {int(row["told"]["offset"]) for row in page["rows"] if row.get("again")}
+    return numbers
 
 
 def sent_again(place: Path) -> set[int]:
@@ -331,5 +342,9 @@ def test_letters_are_chosen_in_the_browser_and_the_command_is_copied(filled: Pat
         browser.shows("300 records read", "Nothing here.")
         browser.sized(390)
         browser.open(f"{url}/#/letters?key=ann")
-        browser.shows("Send these again")
+        assert "sent again" not in browser.shows("Send these again")
         assert browser.width() <= 390
+        command = shlex.split(found(url, key="ann", **{"from": "2026-11-01T04:00"})[1])
+        subprocess.run([sys.executable, "-m", "grete.cli", *command[1:]], check=True, timeout=LIMIT_S)
+        browser.open(f"{url}/#/letters?key=ann")
+        browser.shows("sent again")

@@ -8,6 +8,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from grete.api.store import Store
 from grete.api.topics.topic import Topic
 from grete.errors import ConfigError, TransientError
 from grete.execution.records.decoding import headers_of
-from grete.job.dead_letters import Letter, letter_of, serdes_of
+from grete.job.dead_letters import Letter, letter_of, redriven, serdes_of
 from grete.job.metadata import pinned_settings
 from grete.logs.delegating import DelegatingReader
 from grete.monitor.page.browse_rows import EntriesPage, EntryShown, LatestPage, MessageShown, RecordShown, RowsPage
@@ -184,10 +185,13 @@ class Browse:
         if arguments.get("partition"):
             where.append(f"partition={_number(arguments, 'partition', 0)}")
         wanted = condition(where)
+        sent_again = cache(partial(redriven, log.read_metadata(self._job.name)))
 
         def shown(at: TopicPartition, row: LogRow) -> RecordShown | None:
             letter = letter_of(at, row)
-            return self._letter(letter) if letter is not None and wanted(self._job, letter) else None
+            if letter is None or not wanted(self._job, letter):
+                return None
+            return self._letter(letter, again=letter.offset in sent_again(at))
 
         command = shlex.join([*self._redrive, *(f"--where={each}" for each in where)])
         return self._records(log, name, arguments, shown, command)
@@ -217,7 +221,7 @@ class Browse:
         step = search(log, places, arguments.get("after", ""), shown, SEARCHED)
         return LatestPage(len(places), step.read, step.next, step.found, command)
 
-    def _letter(self, letter: Letter) -> RecordShown:
+    def _letter(self, letter: Letter, *, again: bool) -> RecordShown:
         key_serde, value_serde = serdes_of(self._job, letter)
         cell = encode_headers(letter.headers)
         told = {name: _cut(text) for name, text in letter.told.items()}
@@ -230,6 +234,7 @@ class Browse:
             key=_key(key_serde, letter.key, cell),
             value=_value(value_serde, letter.value, cell),
             told=told,
+            again=again,
             headers=_headers(letter.headers),
         )
 

@@ -22,7 +22,7 @@ class EntriesPage(msgspec.Struct, frozen=True):
 
 
 class RecordShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A record. ``told``: what a dead letter says of its error."""
+    """A record. ``told``: what a dead letter says of its error; ``again``: it was sent again."""
 
     partition: int
     offset: int
@@ -31,6 +31,7 @@ class RecordShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     value: str
     headers: list[tuple[str, str]]
     told: dict[str, str] | None = None
+    again: bool = False
 
 
 class MessageShown(msgspec.Struct, frozen=True):

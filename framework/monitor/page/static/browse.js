@@ -133,7 +133,7 @@ export function letters(content, view) {
     (rows) => rows.map((row) => {
       const { error, traceback, ...told } = row.told;
       return el("section", { class: "finding bad" },
-        el("h3", {}, error),
+        el("h3", {}, error, row.again && [" ", el("span", { class: "badge" }, "sent again")]),
         el("p", { class: "soft" }, `Letter ${row.partition}/${row.offset}, ${date(row.timestamp_ms)}; ${Object.entries(told).map(([name, text]) => `${name} ${text}`).join(", ")}`),
         el("p", {}, "Key: ", el("code", {}, row.key)), el("p", {}, "Value: ", el("code", {}, row.value)),
         row.headers.length > 0 && el("pre", {}, headers(row.headers)),
