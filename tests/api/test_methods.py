@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grete import Input, Job, Record, Store, Task, Timers, Topic, TumblingWindow, int64, utf8
+from grete import Input, Job, Record, Store, Task, Timers, Topic, TumblingWindow, int64, on, utf8
 from grete.errors import GraphError
 
 ORDERS = Topic("orders", key=utf8, value=int64)
@@ -106,3 +106,56 @@ def test_a_decorator_that_does_the_work_is_allowed() -> None:
         return process
 
     Job("sums", stages=[task(process=sends(_yields))])
+
+
+def _alone(_self: Any) -> None:
+    """Do nothing, with nothing."""
+
+
+def _alone_at_all() -> None:
+    """Do nothing, without a task."""
+
+
+def _of_two(_self: Any, _one: Any, _other: Any) -> None:
+    """Do nothing, with two values."""
+
+
+GIVEN = {"process": "record", "process_batch": "records", "on_timer": "timer", "on_window": "window"}
+
+
+@pytest.mark.parametrize("method", GIVEN)
+@pytest.mark.parametrize("function", [_alone, _of_two, staticmethod(_alone_at_all)])
+def test_a_method_that_does_not_take_what_it_is_given_is_refused_when_the_job_is_built(
+    method: str, function: Any
+) -> None:
+    """It was found at the first record, which was blamed for it. The error says how the method is called."""
+    with pytest.raises(GraphError) as caught:
+        Job("sums", stages=[task(**{method: function})])
+    assert f"(AddUp): {method} takes (" in str(caught.value)
+    assert f"Grete calls {method}(self, {GIVEN[method]})" in str(caught.value)
+
+
+def test_methods_of_inputs_and_those_that_get_nothing_are_looked_at_too() -> None:
+    """One of @on takes a record, and init nothing."""
+    take = on(ORDERS)(_alone)  # type: ignore[arg-type]  # that is the mistake
+    with pytest.raises(GraphError, match=r"take takes \(\): Grete calls take\(self, record\)"):
+        Job("sums", stages=[type("AddUp", (Task,), {"orders": Input(ORDERS), "take": take})])
+    with pytest.raises(GraphError, match=r"init takes \(_one: Any, _other: Any\): Grete calls init\(self\)"):
+        Job("sums", stages=[task(init=_of_two)])
+
+
+def test_a_method_may_have_more_arguments_than_it_is_given() -> None:
+    """With defaults, or because a decorator adds them: what is called is looked at, not what it calls."""
+
+    def adds(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def process(self: Task, record: Record[str, int]) -> None:
+            function(self, record, 1)
+
+        return process
+
+    def with_default(_self: Task, _record: Record[str, int], _more: int = 1) -> None:
+        """Do nothing."""
+
+    for allowed in (adds(_of_two), with_default, staticmethod(lambda _record: None)):
+        Job("sums", stages=[task(process=allowed)])

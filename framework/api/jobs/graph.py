@@ -16,7 +16,7 @@ from grete.api.stateful.windows import WindowStore
 from grete.api.store import Store
 from grete.api.tasks.calls import AnyCall, BatchCall, Call, check_calls
 from grete.api.tasks.handlers import Declared, check_handlers, declared_in, handlers_of
-from grete.api.tasks.methods import is_async, refuse_deferred
+from grete.api.tasks.methods import is_async, refuse_arguments, refuse_deferred
 from grete.api.tasks.mode import MODES, Mode
 from grete.api.tasks.task import Task
 from grete.api.tasks.timers import Clock, Timers
@@ -260,6 +260,7 @@ def _check_methods(stage: StageGraph, declared: Declared, timers: list[tuple[Clo
             kind, given = type(each).__name__, "pair" if isinstance(each, Join) else "window"
             raise GraphError(f"{where} declares a {kind} and has no {each.method}(self, {given})")
     refuse_deferred(where, declared, stage.handlers.values())
+    refuse_arguments(where, stage.task, stage.handlers.values())
     if stage.awaits or stage.calls:
         by_order = [f"a {type(each).__name__}" for each in stage.stateful.values()]
         by_order += ["an input with deduplicate="] if stage.seen else []

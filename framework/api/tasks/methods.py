@@ -6,12 +6,23 @@ The task neither awaits nor iterates what a method returns: its records would be
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from types import FunctionType
 from typing import Any, NoReturn
 
 from grete.errors import GraphError, TaskError
 
 ASYNC = "is an async def"
-METHODS = ("process", "process_batch", "on_timer", "on_window", "on_join", "on_commit", "init", "close")
+_FUNCTIONS = FunctionType, staticmethod, classmethod, functools.partialmethod
+METHODS = {  # → what Grete gives it, None: nothing
+    "process": "record",
+    "process_batch": "records",
+    "on_timer": "timer",
+    "on_window": "window",
+    "on_join": "pair",
+    "on_commit": "tokens",
+    "init": None,
+    "close": None,
+}
 
 
 class ReturnError(TaskError):
@@ -31,6 +42,24 @@ def refuse_deferred(where: str, declared: Mapping[str, object], handlers: Collec
                 f"{where}: {name} {form}, so a call of it does no work: write it as a plain def without async and "
                 "yield, send by self.OUTPUT.send(key, value), and return nothing"
             )
+
+
+def refuse_arguments(where: str, task: type, handlers: Collection[str] = ()) -> None:
+    """Raise GraphError if one of the methods does not take what Grete gives it. ``handlers``: as above."""
+    for name, given in (METHODS | dict.fromkeys(handlers, "record")).items():
+        declared = inspect.getattr_static(task, name, None)
+        if not isinstance(declared, _FUNCTIONS):
+            continue  # it is not there, or an object that says itself what it takes
+        try:
+            signature = inspect.signature(declared.__get__(object(), task), follow_wrapped=False)  # a decorator may add
+        except ValueError:
+            continue  # some functions in C do not say it
+        try:
+            signature.bind(*([] if given is None else [given]))
+        except TypeError as error:
+            taken = signature.replace(return_annotation=inspect.Signature.empty)
+            wanted = "" if given is None else f", {given}"
+            raise GraphError(f"{where}: {name} takes {taken}: Grete calls {name}(self{wanted}): {error}") from error
 
 
 def is_async(method: object) -> bool:
