@@ -25,6 +25,7 @@ _MAY_BE_0 = (
 MACHINE_LENGTH_MAX = 200  # characters that a heartbeat holds: protocol/members.py
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
 _PASSWORD = re.compile(r"//[^/@\s]*@")  # a user and a password in a url
+_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")  # of a header, in lower case
 _INT32_MAX = (1 << 31) - 1  # of a time in ms that the system and clients wait for: 24 days
 _MOST = {  # by the end of a setting's name, the longer end first
     "_retention_ms": 100 * 365 * 86_400_000,  # a hundred years: times in ms are exact far beyond
@@ -180,6 +181,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """
 
     @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names in http_hosts, as they are compared."""
+        return tuple(name.strip().lower().rstrip(".") for name in self.http_hosts.split(",") if name.strip())
+
+    @property
     def aligned(self) -> bool:
         """Whether the tasks of an aligned job have their checkpoints in common."""
         return self.processing_guarantee in ("exactly-once", "at-most-once")
@@ -199,6 +205,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             most = next(most for end, most in _MOST.items() if name.endswith(end))
             if isinstance(value, int) and value > most:
                 raise ConfigError(f"setting {name} = {value}: must be {most:,} or less", setting=name)
+        for host in self.hosts:
+            if not _HOST.fullmatch(host):
+                raise ConfigError(
+                    f"setting http_hosts = {self.http_hosts!r}: {host!r} is no host name: write names as a browser "
+                    "asks for them, without scheme and port, with commas between: jobs.example,jobs.internal",
+                    setting="http_hosts",
+                )
         if len(self.machine) > MACHINE_LENGTH_MAX:
             raise ConfigError(
                 f"setting machine has {len(self.machine)} characters: at most {MACHINE_LENGTH_MAX}", setting="machine"

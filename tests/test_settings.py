@@ -37,3 +37,14 @@ def test_a_machine_has_a_name_that_a_heartbeat_holds() -> None:
         Settings(machine="m" * 201)
     longest = Heartbeat(member="a", session="b", machine="m" * MACHINE_LENGTH_MAX)
     assert decode_members_message(encode_members_message(longest)) == longest
+
+
+@pytest.mark.parametrize(
+    "hosts", ["a b", "https://jobs.example", "jobs.example:8080", "ok.example,-", "jöbs", "a" * 254, "a/b"]
+)
+def test_a_host_name_that_no_request_has_is_refused(hosts: str) -> None:
+    """It was taken, and the page answered status 421 under the name that was meant."""
+    with pytest.raises(ConfigError, match="is no host name: write names as a browser asks for them") as error:
+        Settings(http_hosts=hosts)
+    assert error.value.setting == "http_hosts"
+    assert Settings(http_hosts="jobs.example, Grete_2.Internal.,").hosts == ("jobs.example", "grete_2.internal")

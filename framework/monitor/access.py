@@ -43,9 +43,8 @@ OPEN = Access()  # to all who reach the address, under the names of this machine
 
 def access_of(settings: Settings) -> Access:
     """Return the access that the settings give. Raises ConfigError: the file of the token is of no use."""
-    hosts = tuple(name.strip().lower().rstrip(".") for name in settings.http_hosts.split(",") if name.strip())
     if not settings.http_token_file:
-        return Access(hosts)
+        return Access(settings.hosts)
     try:
         token = Path(settings.http_token_file).read_bytes().strip()
     except OSError as error:
@@ -60,7 +59,7 @@ def access_of(settings: Settings) -> Access:
             f"{TOKEN_BYTES_MIN} or more letters and digits into it, as of `openssl rand -hex 32`",
             setting="http_token_file",
         )
-    return Access(hosts, token)
+    return Access(settings.hosts, token)
 
 
 class HostGuard:
