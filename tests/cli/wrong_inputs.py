@@ -254,7 +254,7 @@ OTHERS = (
     *((("run", JOB, "--processes", each), "--processes") for each in ("0", "-1", "x", "", "1.5", str(HUGE))),
     *((("worker", JOB, "--partition", each), f"not {each}") for each in ("-1", "99", str(HUGE))),
     (("worker", JOB, "--partition", "0", "--stage", "nope"), "nope"),
-    (("worker", JOB, "--partition", "0", "--status-fd", "999999"), "999999"),  # a number that no file has
+    *((("worker", JOB, "--partition", "0", "--status-fd", each), each) for each in ("999999", "-1")),  # of no file
     (("run", JOB, "--drain", "--follow"), "--drain"), (("run", JOB, "--keys", "--json-lines"), "--keys"),
     *((("run", JOB, "--from", each), "--from") for each in (
         "", "x", "sentences", "sentences@", "sentences@x", "sentences@2026-13-01T00:00Z", "sentences@2026-11-01T00:00",

@@ -61,11 +61,11 @@ def worker(
         bool, typer.Option("--standby", help="Run no task: keep the partition's state ready on this machine.")
     ] = False,
     page: PageOptions = PageOptions(),
-    status_fd: Annotated[int, typer.Option(hidden=True)] = -1,
+    status_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> ExitCode:
     """Run one worker. Exit codes: 0 done, 1 failed, 2 usage, 3 fenced, 4 halted."""
     whose = configure_logs([partition], partition)
-    if status_fd < 0:  # a supervisor knows what a signal does to a worker that starts
+    if status_fd is None:  # a supervisor knows what a signal does to a worker that starts
         on_stop(_stop_starting)
     try:
         page.check()
@@ -73,7 +73,7 @@ def worker(
         with exits_after(settings.liveness_timeout_ms / 1000):
             found = named.target(state_directory)
         stages_of(found.job, partition, stage)
-        pipe = None if status_fd < 0 else StatusPipe(status_fd)
+        pipe = None if status_fd is None else StatusPipe(status_fd)
     except ConfigError as error:
         log_refused(error)
         return ExitCode.USAGE
