@@ -1,7 +1,7 @@
 """The parts of records that errors, log lines and screens of this process quote: the setting show_records.
 
 A process has one value, set where its settings are read, before a record is. So the text that would quote a record is
-never made, and whoever adds a place where an error is shown cannot show it.
+never made, and a new place where errors are shown cannot show it.
 """
 
 from typing import Literal
