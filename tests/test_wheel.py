@@ -21,6 +21,7 @@ from grete.testing.broker.find import ADDRESS
 from tests.support.typed_job import MISTAKES, RIGHT, WRONG
 
 ROOT = Path(__file__).parents[1]
+LIMIT_S = 280  # of a command: a hang is told with what it has said, before the test's own limit
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PROJECT = PYPROJECT["project"]
 COPIES = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].values()  # examples, for `grete new`
@@ -74,7 +75,7 @@ def run(environment: Path, directory: Path, *command: str, stdin: str = "", **va
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
@@ -86,7 +87,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the source distribution, and the wheel from it, as `make dist` does."""
     out = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = out.glob("*.whl")
     return built
@@ -100,7 +101,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (packages,) = (root / "lib").glob("python*/site-packages")
     python = str(root / "bin" / "python")
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--no-deps"]
-    subprocess.run([*install, str(wheel)], check=True, capture_output=True, timeout=100)
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True, timeout=LIMIT_S)
     for name in with_their_own(names(PROJECT["dependencies"]) | {"pytest"}):
         for file in distribution(name).files or []:
             top = file.parts[0]
@@ -131,7 +132,7 @@ def test_the_image_has_what_its_installation_asks_for(tmp_path: Path) -> None:
         shutil.copy(ROOT / name, tmp_path / name, follow_symlinks=False)
     code = "from hatchling import build as b; print(b.build_editable('dist')); print(b.build_wheel('dist'))"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     with zipfile.ZipFile(tmp_path / "dist" / done.stdout.split()[-1]) as archive:
         assert set(COPIES) <= set(archive.namelist())
@@ -182,12 +183,12 @@ def test_a_new_project_works_without_the_repository(environment: Path, tmp_path:
     assert "Wrote my-words" in run(environment, tmp_path, "grete", "new", "my-words")
     project = tmp_path / "my-words"
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(project)]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(build, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = tmp_path.glob("*.whl")
     python = str(environment / "bin" / "python")
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", str(built)]
-    subprocess.run(install, check=True, capture_output=True, timeout=100)  # it asks for grete, which is there
+    subprocess.run(install, check=True, capture_output=True, timeout=LIMIT_S)  # it asks for grete, which is there
     where = run(environment, tmp_path, "python", "-c", "import my_words; print(my_words.__file__)")
     assert Path(where.strip()).is_relative_to(environment)
     assert " passed" in run(environment, project, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")

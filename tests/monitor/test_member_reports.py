@@ -39,7 +39,7 @@ from grete.settings import Settings
 from grete.worker.members.members_client import MemberRow, MembersClient, membership
 from tests.monitor.views import view
 from tests.support.reports import AT_MS, OF_WORKER, task_report
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 from tests.worker.test_members_client import SETTINGS, LosingTopic
 
 HOUR_MS = 3_600_000
@@ -218,11 +218,15 @@ def test_a_report_is_told_and_read_by_another_member() -> None:
     assert read is not None
     assert read.workers[0].last_end is not None
     assert read.workers[0].last_end.text == ELSEWHERE
-    topic.rows.append(encode_members_message(Heartbeat(member="b", session="b", machine="b")))
-    topic.rows.append(encode_members_message(MemberReport(session="b", body=encode_view(machine("b", 1)))))
-    topic.rows.append(encode_members_message(Heartbeat(member="c", session="c", machine="c")))
-    topic.rows.append(encode_members_message(MemberReport(session="c", body=b"of another build")))
-    until(lambda: set(client.reports()) == {"b", "c"})
+    bodies = {"b": encode_view(machine("b", 1)), "c": b"of another build"}
+
+    def say() -> None:
+        for name in bodies.keys() - client.reports().keys():  # one that says nothing more is dead before long
+            topic.rows.append(encode_members_message(Heartbeat(member=name, session=name, machine=name)))
+            topic.rows.append(encode_members_message(MemberReport(session=name, body=bodies[name])))
+        pause()
+
+    until(lambda: set(client.reports()) == {"b", "c"}, step=say)
     seen = machine("a", 0)
     assert [each.host for each in here.others(seen)] == ["b"]
     assert here.others(seen)[0] is here.others(seen)[0]  # it is read once

@@ -39,6 +39,7 @@ class Browser:
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
+        driver.set_script_timeout(LIMIT_S)  # the default, 30 s, is little where others have the processor
 
     def sized(self, width: int, height: int = 900, *, dark: bool = False) -> None:
         """Make the window so wide and high, in px, in light or dark colours."""

@@ -117,7 +117,14 @@ def test_a_stage_that_was_dropped_keeps_its_number_in_names(scene: Scene) -> Non
 @BOTH
 def test_it_says_how_far_the_other_one_had_come(scene: Scene) -> None:
     """The worker that is away has run before: when its last checkpoint was, or up to when its stream is known."""
-    scene.run(1, lambda _, said: any(task.checkpoint_id > 0 for task in said.tasks if task.name == "split-1"))
+
+    def is_known(worker: Worker, said: WorkerReport) -> bool:
+        """Whether it has committed, and its marker is in the log: that leaves later, and the stop waits for 1 ms."""
+        [count] = [each for each in worker.drivers if each.wiring.name == "count-1"]
+        is_read = any(t > 0 for _, t in count.core.inputs.reached_by_channel())
+        return is_read and any(task.checkpoint_id > 0 for task in said.tasks if task.name == "split-1")
+
+    scene.run(1, is_known)
     last = re.compile(rf"for \d+ s for the {WHAT[scene.job.modes]} of split-1 \(last: {DATE}\)")
     scene.run(0, lambda _, said: last.fullmatch(waits_of(said)) is not None)
 
