@@ -267,7 +267,8 @@ def _of_task_end(task: TaskReport) -> Iterator[FindingAt]:
 
 
 def _of_task(view: JobView, worker: WorkerView, task: TaskReport) -> Iterator[FindingAt]:
-    name, in_line = task.name, "" if worker.measures is None else worker.measures.in_line
+    name, is_blocked = task.name, worker.blocked is not None and worker.blocked.task == task.name
+    in_line = "" if worker.measures is None else worker.measures.in_line
     if task.sink_trouble is not None:
         yield FindingAt(
             level="error",
@@ -277,7 +278,7 @@ def _of_task(view: JobView, worker: WorkerView, task: TaskReport) -> Iterator[Fi
             remedy="check the sink and the network. Nothing is lost: outputs wait in the state, and are sent "
             "once it answers",
         )
-    elif (share := view.busy.get(name, 0.0)) >= BUSY_SHARE and _holds_up(view, task):
+    elif (share := view.busy.get(name, 0.0)) >= BUSY_SHARE and _holds_up(view, task) and not is_blocked:
         yield _of_slow(view, task, share, f"; {in_line}" if in_line else "")
     elif task.waits is not None:
         yield FindingAt(
