@@ -106,6 +106,7 @@ def packed(directory: Path, show: ShowRecords) -> bytes:
         return done.stdout + done.stderr + b"".join(file.read(name) for name in file.namelist())
 
 
+@pytest.mark.test  # starts a job of five stages, which fails in each way
 @pytest.mark.parametrize("mode", ["aligned", "deterministic"])
 @pytest.mark.parametrize("show", get_args(ShowRecords))
 def test_no_hidden_part_of_a_record_comes_out_of_a_job_that_fails(tmp_path: Path, show: ShowRecords, mode: str) -> None:
