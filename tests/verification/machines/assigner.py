@@ -29,7 +29,7 @@ LIVING_MAX = 9  # workers: more only share the cores
 STALL_S = 240.0  # without what must come, while the machines that are left can work; a start from afar takes minutes
 DELAY_S_MAX = 1.0  # from the loss of a worker until the assigner notices
 WIPED_SHARE = 0.2  # of machines that come back
-SOON = ("shutdown_timeout_ms=3000", "rocksdb_bytes=16777216")
+SOON = ("shutdown_timeout_ms=10000", "rocksdb_bytes=16777216")
 INTERVALS_MS, RETENTIONS_MS = (40, 60, 200), (2_000, 60_000)  # of checkpoints, and of changelogs: one is soon too old
 TOLD_MAX = 5  # crashes
 # What it does, and how often: the first group is its own, the second befalls a machine.
