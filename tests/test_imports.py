@@ -11,9 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"confluent_kafka", "psycopg", "pyspark", "pythonjsonlogger", "rich", "rocksdict", "sqlite3", "typer"}
-BELOW = tuple(
-    f"grete.{each}" for each in ("api", "core", "errors", "halts", "open_transaction", "ports", "protocol", "settings")
-)
+_BELOW = "api", "core", "errors", "halts", "open_transaction", "ports", "protocol", "quoting", "settings"
+BELOW = tuple(f"grete.{each}" for each in _BELOW)
 
 
 def loaded_by(statement: str) -> set[str]:
