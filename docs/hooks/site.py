@@ -37,6 +37,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages whose text is elsewhere in the repository."""
+    _PAGES.clear()  # of the build before, where the site is served
     for source, place in links.OUTSIDE.items():
         files.append(File.generated(config, place, content=(links.ROOT / source).read_text("utf-8")))
     return files

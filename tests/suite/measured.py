@@ -23,7 +23,7 @@ from grete.stores.rocksdb.store import RocksStore
 from tests.suite.tiers import NEEDS, TIERS
 
 FOLDER = ".times"
-FAILED = "failed.txt"  # there: what has failed so far; pytest says so at its end, which a run may never reach
+FAILED = "failed.txt"  # there, behind the time of a start: what has failed so far, for a run that is cut or watched
 _KEY = "measured"  # of a report's properties
 _LEFT = "measured-left"  # of what a process of xdist hands over at its end
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -226,7 +226,7 @@ class Writing:
         self._rows += msgspec.convert(found, list[Row])
         if report.failed:
             self._folder.mkdir(exist_ok=True)
-            with (self._folder / FAILED).open("a") as file:
+            with (self._folder / f"{self._began_s:.0f}-{FAILED}").open("a") as file:
                 file.write(f"=== {report.nodeid}: {report.when}\n{report.longreprtext}\n")
 
     @pytest.hookimpl(trylast=True)

@@ -127,7 +127,8 @@ def test_a_run_is_measured(pytester: pytest.Pytester) -> None:
     assert (sleeps.outcome, sleeps.tier, sleeps.slept_s, sleeps.started) == ("passed", "check", 0.05, 1)
     assert 0 < sleeps.others_s <= session.cpu_s
     assert session.workers == 2
-    failed = (pytester.path / FOLDER / FAILED).read_text("utf-8")
+    (listed,) = (pytester.path / FOLDER).glob(f"*-{FAILED}")
+    failed = listed.read_text("utf-8")
     assert "::test_fails: call" in failed
     assert "assert os.getpid() < 0" in failed
 

@@ -119,7 +119,7 @@ def test_it_says_how_far_the_other_one_had_come(scene: Scene) -> None:
     """The worker that is away has run before: when its last checkpoint was, or up to when its stream is known."""
 
     def is_known(worker: Worker, said: WorkerReport) -> bool:
-        """Whether it has committed, and its marker is in the log: that leaves later, and the stop waits for 1 ms."""
+        """Whether split-1 has committed, and count-1 has read its marker, which leaves behind the commit."""
         [count] = [each for each in worker.drivers if each.wiring.name == "count-1"]
         is_read = any(t > 0 for _, t in count.core.inputs.reached_by_channel())
         return is_read and any(task.checkpoint_id > 0 for task in said.tasks if task.name == "split-1")
