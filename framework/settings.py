@@ -153,7 +153,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     answer is not counted.
     """
     show_records: ShowRecords = "all"
-    """What the page, logs, screens and other members' reports quote of records: all, keys alone, or none.
+    """The parts of records that page, screens, logs and reports to other members show: all, keys alone, or none.
 
     With keys or none, a text that may have a value in it is left out, too: of an error of your code its class and line
     are told. A dead letter keeps its text. What your code itself prints and logs is not changed.

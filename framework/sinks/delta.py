@@ -12,7 +12,7 @@ from grete.api.sinks.external import External
 from grete.api.sinks.sink import Entry, Owner
 from grete.errors import ConfigError, FrameworkError, Halted, TransientError
 from grete.halts import HaltCode
-from grete.quoting import error_text, value_text
+from grete.quoting import error_text, named_error, value_text
 
 _NONE_YET = -1  # the checkpoint of a task that has applied nothing: no checkpoint is negative
 _ROW_CHARS_MAX = 500  # of a row in an error
@@ -149,7 +149,7 @@ class DeltaSink:
         """Return Halted for what a person must change: the table's schema, or what it asks of its writers."""
         from deltalake.exceptions import DeltaProtocolError, SchemaMismatchError
 
-        text = f"{self.name}: {doing}: {type(error).__name__}: "
+        text = f"{self.name}: {doing}: {named_error(error)}"
         if isinstance(error, (DeltaProtocolError, SchemaMismatchError)):
-            return Halted(text + error_text(error), code=HaltCode.SINK_REFUSES)
-        return TransientError(f"{text}{error}: it is tried again")
+            return Halted(text, code=HaltCode.SINK_REFUSES)
+        return TransientError(f"{text}: it is tried again")
