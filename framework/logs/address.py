@@ -33,7 +33,7 @@ class LogAddress(NamedTuple):
 
     @property
     def on_kafka(self) -> bool:
-        """Whether it is Kafka. Then members on several machines run a job, and other programs create its external topics."""
+        """Whether it is Kafka. Then several machines may run a job, and other programs create its external topics."""
         return self.url.startswith(KAFKA)
 
     def arguments(self) -> list[str]:

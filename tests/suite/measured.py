@@ -23,7 +23,7 @@ from grete.stores.rocksdb.store import RocksStore
 from tests.suite.tiers import NEEDS, TIERS
 
 FOLDER = ".times"
-FAILED = "failed.txt"  # there, behind the time of a start: what has failed so far, for a run that is cut or watched
+FAILED = "failed.txt"  # there, behind the time of a start: what has failed so far, if a run is cut or watched
 _KEY = "measured"  # of a report's properties
 _LEFT = "measured-left"  # of what a process of xdist hands over at its end
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
