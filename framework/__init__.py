@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from grete.api.sinks.files import Files
     from grete.api.sinks.http import Http
     from grete.api.sinks.table import Table
+    from grete.api.stateful.calendar_window import CalendarWindow
+    from grete.api.stateful.common_windows import HoppingWindow, TumblingWindow
     from grete.api.stateful.interval_join import IntervalJoin
     from grete.api.stateful.joins import Pair
     from grete.api.stateful.key_windows import SessionWindow, SlidingWindow
     from grete.api.stateful.table_join import TableJoin
     from grete.api.stateful.versioned import VersionedStore
-    from grete.api.stateful.windows import Every, HoppingWindow, TumblingWindow, Window
+    from grete.api.stateful.windows import Every, Window
     from grete.api.store import Store
     from grete.api.tasks.calls import BatchCall, Call, CallError
     from grete.api.tasks.context import Context
@@ -42,6 +44,7 @@ __all__ = [
     "BatchCall",
     "ById",
     "BySequence",
+    "CalendarWindow",
     "Call",
     "CallError",
     "Client",
@@ -97,6 +100,8 @@ _NAMES = {
     "grete.api.sinks.external": ("External",),
     "grete.api.sinks.files": ("Files",),
     "grete.api.sinks.http": ("Http",),
+    "grete.api.stateful.calendar_window": ("CalendarWindow",),
+    "grete.api.stateful.common_windows": ("HoppingWindow", "TumblingWindow"),
     "grete.api.stateful.interval_join": ("IntervalJoin",),
     "grete.api.jobs.job": ("Job",),
     "grete.api.stateful.joins": ("Pair",),
@@ -116,7 +121,7 @@ _NAMES = {
     "grete.api.topics.topic": ("DeadLetter", "Input", "Output", "Topic"),
     "grete.api.tasks.trace_ids": ("TraceIds",),
     "grete.api.stateful.versioned": ("VersionedStore",),
-    "grete.api.stateful.windows": ("Every", "HoppingWindow", "TumblingWindow", "Window"),
+    "grete.api.stateful.windows": ("Every", "Window"),
     "grete.clients": ("Client", "ExternalSource", "SourceRecord", "Writer"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}

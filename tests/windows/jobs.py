@@ -2,15 +2,26 @@
 
 from typing import Any, NamedTuple
 
+from grete import CalendarWindow, Input, Job, Output, Record, Task, Topic, Window, json, utf8
 from grete import HoppingWindow as Hopping
-from grete import Input, Job, Output, Record, Task, Topic, Window, json, utf8
 from grete import SessionWindow as Session
 from grete import SlidingWindow as Sliding
 from grete import TumblingWindow as Tumbling
 from grete.api.stateful.windows import WindowStore
 from grete.testing import Kit
 
-__all__ = ["Hopping", "Result", "Session", "Sliding", "Tumbling", "job_of", "marks", "results", "texts"]
+__all__ = [
+    "CalendarWindow",
+    "Hopping",
+    "Result",
+    "Session",
+    "Sliding",
+    "Tumbling",
+    "job_of",
+    "marks",
+    "results",
+    "texts",
+]
 
 lines = Topic("lines", key=utf8, value=utf8)
 marks = Topic("marks", key=utf8, value=utf8)

@@ -32,7 +32,8 @@ DefinedStage = dict[str, Any]  # one of its "stages"
 # grace_ms; of others see _composed.
 DefinitionEntry = dict[str, Any]
 
-_SIZES = ("size_ms", "advance_ms", "difference_ms", "gap_ms", "before_ms", "after_ms", "grace_ms")  # a kind has some
+_OF_WINDOWS = ("size_ms", "advance_ms", "difference_ms", "gap_ms", "unit", "zone", "week_begins")
+_SIZES = (*_OF_WINDOWS, "before_ms", "after_ms", "grace_ms")  # a kind has some
 _OPEN = {
     "window": "so open windows would never close",
     "join": "so what it keeps for matches to come would be joined wrongly or not at all",

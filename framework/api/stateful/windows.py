@@ -1,4 +1,4 @@
-"""Windows in event time: what all kinds have in common, and those that are the same for every key: tumbling, hopping.
+"""Windows in event time: what all kinds have in common.
 
 A kind is where its windows lie and how it keeps their values (panes) in a store of the window's name. All else is here:
 what is late, when ``on_window`` is called, and the timers that call it.
@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
-from grete.api.serdes.serde import Codec, Serde, functions_of, in_each_version, key_serde, topic_serde
-from grete.api.stateful.declaration import KeySlice, ResultLetter, Stateful
+from grete.api.serdes.serde import Serde, functions_of, key_serde, topic_serde
+from grete.api.stateful.declaration import ResultLetter, Stateful
 from grete.api.stateful.spans import check_spans
 from grete.api.store import Store
 from grete.api.topics.topic import Errors
@@ -23,8 +23,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 START = struct.Struct(">Q")
-SIGN = 1 << 63  # flipped, the bytes of negative numbers sort before those of positive ones
-_EARLY = "e"  # begins the key of a timer for an early result
+START_SIGN = 1 << 63  # flipped, the bytes of negative numbers sort before those of positive ones
+EARLY = "e"  # begins the key of a timer for an early result
 
 
 class Window(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
@@ -49,7 +49,7 @@ Emit = Literal["final", "update"] | Every
 
 
 class WindowStore(Stateful, Generic[K, V]):
-    """The base of the four kinds of windows: a class attribute of a task, with one value per key and window.
+    """The base of all kinds of windows: a class attribute of a task, with one value per key and window.
 
     ``on_window`` gets a window when it closes: once event time (see Timers) has reached its end + ``grace_ms``. With
     ``emit="update"`` it gets early results as well (``final`` is False), after each record, with ``Every(ms)`` less
@@ -80,16 +80,16 @@ class WindowStore(Stateful, Generic[K, V]):
     ) -> None:
         """``sizes``: argument → ms. Raises ConfigError on a size below 1, a negative grace_ms, another ``emit``."""
         check_spans(f"window {name!r}", **sizes, grace_ms=grace_ms)
-        if min(sizes.values()) < 1 or grace_ms < 0:
+        if min(sizes.values(), default=1) < 1 or grace_ms < 0:
             given = ", ".join(f"{each} = {ms}" for each, ms in {**sizes, "grace_ms": grace_ms}.items())
-            needed = ", ".join(f"{each} >= 1" for each in sizes)
-            raise ConfigError(f"window {name!r}: {given}: need {needed}, grace_ms >= 0")
+            needed = ", ".join([*(f"{each} >= 1" for each in sizes), "grace_ms >= 0"])
+            raise ConfigError(f"window {name!r}: {given}: need {needed}")
         if isinstance(emit, Every):
             check_spans(f"window {name!r}: emit = Every", ms=emit.ms)
         if emit not in ("final", "update") and not (isinstance(emit, Every) and emit.ms >= 1):
             raise ConfigError(f"window {name!r}: emit = {emit!r}: need 'final', 'update' or Every(ms) of 1 ms or more")
         super().__init__(name)
-        self.sizes = dict(sizes)
+        self.sizes: dict[str, int | str] = {**sizes}  # what the job pins of where its windows lie
         self.key = key_serde(key)
         self.value = value
         self.grace_ms = grace_ms
@@ -115,17 +115,17 @@ class WindowStore(Stateful, Generic[K, V]):
     @staticmethod
     def key_of_timer(key: str) -> bytes | None:
         """As of Stateful. The end of windows that are the same for every key has one timer."""
-        if key.startswith(_EARLY):
+        if key.startswith(EARLY):
             return key[1:].encode("latin-1")[START.size :]
         return key[1:].encode("latin-1") if key else None
 
     def fire(self, at: int, key: str) -> None:
         """As of Stateful: give what falls due to ``on_window``."""
-        if not key.startswith(_EARLY):
+        if not key.startswith(EARLY):
             self.close(at, key)
             return
         raw = key[1:].encode("latin-1")
-        start = START.unpack_from(raw)[0] - SIGN
+        start = START.unpack_from(raw)[0] - START_SIGN
         pane_key = functions_of(self.key)[1](raw[8:])
         if (found := self.find(start, pane_key)) is not None:
             end, value = found
@@ -170,114 +170,5 @@ def give_early(store: WindowStore[K, V], window: Window[K, V], timestamp: int, c
     assert isinstance(store.emit, Every) and store.schedule is not None
     at = (max(timestamp, store.time_for(window.key)) // store.emit.ms + 1) * store.emit.ms
     if at < closes:
-        raw = START.pack(window.start + SIGN) + functions_of(store.key)[0](window.key)
-        store.schedule(at, _EARLY + raw.decode("latin-1"))
-
-
-@in_each_version
-def _pane_serde(key: Serde[K]) -> Serde[tuple[int, K | None]]:
-    """Return the serde of (window start, key): a window's keys are one prefix, which is what key None gives."""
-    encode_key, decode_key = functions_of(key)
-
-    def encode(pane: tuple[int, K | None]) -> bytes:
-        start = START.pack(pane[0] + SIGN)
-        return start if pane[1] is None else start + encode_key(pane[1])
-
-    def decode(data: bytes) -> tuple[int, K | None]:
-        return START.unpack_from(data)[0] - SIGN, decode_key(data[8:])
-
-    return Codec(f"window({key.name})", (encode, decode), schema=key)
-
-
-class HoppingWindow(WindowStore[K, V]):
-    """Windows of ``size_ms`` that begin every ``advance_ms``, from 1970 on: a record is in several. See WindowStore.
-
-    A record changes the value of each of its windows, about size_ms / advance_ms: choose an advance that is not tiny.
-    """
-
-    kind = "hopping"
-    key_at: ClassVar[KeySlice] = START.size, None
-
-    def __init__(
-        self,
-        name: str,
-        size_ms: int,
-        advance_ms: int,
-        key: Serde[K],
-        value: Serde[V],
-        grace_ms: int = 0,
-        emit: Emit = "final",
-        *,
-        errors: Errors = "fail",
-    ) -> None:
-        """Declare the window; it is also a store of this name. Raises ConfigError on sizes that make no windows."""
-        super().__init__(
-            name, {"size_ms": size_ms, "advance_ms": advance_ms}, key, value, grace_ms, emit, errors=errors
-        )
-        if advance_ms > size_ms:
-            raise ConfigError(
-                f"window {name!r}: advance_ms = {advance_ms} is more than size_ms = {size_ms}: records between two "
-                "windows would be in none: need advance_ms <= size_ms"
-            )
-        self._lay(size_ms, advance_ms)
-
-    def _lay(self, size_ms: int, advance_ms: int) -> None:
-        self.size_ms = size_ms
-        self.advance_ms = advance_ms
-        self.panes: Store[tuple[int, K | None], V] = Store(self.name, _pane_serde(self.key), self.value)
-
-    def take(self, key: K, timestamp: int, change: Callable[[V | None], V]) -> bool:
-        """Change the pane of each window of the timestamp that is open, by start."""
-        size, advance, panes = self.size_ms, self.advance_ms, self.panes
-        now, taken = self.time_for(key), False
-        for start in range(((timestamp - size) // advance + 1) * advance, timestamp + 1, advance):
-            closes = start + size + self.grace_ms
-            if closes <= now:
-                continue
-            taken, pane = True, (start, key)
-            before = panes.get(pane)
-            if before is None:
-                assert self.schedule is not None
-                self.schedule(closes, "")
-            value = change(before)
-            panes.put(pane, value)
-            if self.emit != "final":
-                give_early(self, Window(self.name, start, start + size, key, value, final=False), timestamp, closes)
-        return taken
-
-    def close(self, at: int, key: str) -> None:
-        """Give the values of the one window that closes at ``at``, by key."""
-        assert not key
-        end = at - self.grace_ms
-        start = end - self.size_ms
-        for pane, value in self.panes.prefix((start, None)):
-            window: Window[K, V] = Window(self.name, start, end, pane[1], value)  # type: ignore[arg-type]  # only a prefix has no key
-            self.give_due(window, end - 1)
-            self.panes.delete(pane)
-
-    def find(self, start: int, key: K) -> tuple[int, V] | None:
-        """As of WindowStore."""
-        end = start + self.size_ms
-        value = None if end + self.grace_ms <= self.time_for(key) else self.panes.get((start, key))
-        return None if value is None else (end, value)
-
-
-class TumblingWindow(HoppingWindow[K, V]):
-    """Windows of ``size_ms``, one after another from 1970 on: a record is in one. See WindowStore."""
-
-    kind = "tumbling"
-
-    def __init__(
-        self,
-        name: str,
-        size_ms: int,
-        key: Serde[K],
-        value: Serde[V],
-        grace_ms: int = 0,
-        emit: Emit = "final",
-        *,
-        errors: Errors = "fail",
-    ) -> None:
-        """Declare the window; it is also a store of this name. Raises ConfigError on a bad size_ms or grace_ms."""
-        WindowStore.__init__(self, name, {"size_ms": size_ms}, key, value, grace_ms, emit, errors=errors)
-        self._lay(size_ms, size_ms)
+        raw = START.pack(window.start + START_SIGN) + functions_of(store.key)[0](window.key)
+        store.schedule(at, EARLY + raw.decode("latin-1"))

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from grete.api.serdes.serde import bytes_serde, functions_of
+from grete.api.stateful.common_windows import HoppingWindow
+from grete.api.stateful.common_windows import TumblingWindow as Tumbling
 from grete.api.stateful.key_windows import KeyWindows, SessionWindow, SlidingWindow
-from grete.api.stateful.windows import Every, HoppingWindow, Window, WindowStore
-from grete.api.stateful.windows import TumblingWindow as Tumbling
+from grete.api.stateful.windows import Every, Window, WindowStore
 from grete.api.store import Store
 from grete.execution.task_code.binding import bound
 

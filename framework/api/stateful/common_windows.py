@@ -1,0 +1,168 @@
+"""Windows that are the same for every key: the base of all of them, and those of one size, tumbling and hopping."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar, TypeVar
+
+from grete.api.serdes.serde import Codec, Serde, functions_of, in_each_version
+from grete.api.stateful.declaration import KeySlice
+from grete.api.stateful.windows import START, START_SIGN, Emit, Window, WindowStore, give_early
+from grete.api.store import Store
+from grete.api.topics.topic import Errors
+from grete.errors import ConfigError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@in_each_version
+def _pane_serde(key: Serde[K]) -> Serde[tuple[int, K | None]]:
+    """Return the serde of (window start, key): a window's keys are one prefix, which is what key None gives."""
+    encode_key, decode_key = functions_of(key)
+
+    def encode(pane: tuple[int, K | None]) -> bytes:
+        start = START.pack(pane[0] + START_SIGN)
+        return start if pane[1] is None else start + encode_key(pane[1])
+
+    def decode(data: bytes) -> tuple[int, K | None]:
+        return START.unpack_from(data)[0] - START_SIGN, decode_key(data[8:])
+
+    return Codec(f"window({key.name})", (encode, decode), schema=key)
+
+
+class CommonWindows(WindowStore[K, V]):
+    """The base of windows that are the same for every key: a pane for each start and key, a timer for each start."""
+
+    key_at: ClassVar[KeySlice] = START.size, None
+
+    def __init__(
+        self,
+        name: str,
+        sizes: Mapping[str, int],
+        key: Serde[K],
+        value: Serde[V],
+        grace_ms: int,
+        emit: Emit,
+        *,
+        errors: Errors,
+    ) -> None:
+        """As of WindowStore."""
+        super().__init__(name, sizes, key, value, grace_ms, emit, errors=errors)
+        self.panes: Store[tuple[int, K | None], V] = Store(self.name, _pane_serde(self.key), self.value)
+
+    def take(self, key: K, timestamp: int, change: Callable[[V | None], V]) -> bool:
+        """Change the pane of each window of the timestamp that is open, by start."""
+        panes = self.panes
+        now, taken = self.time_for(key), False
+        for start in self.starts(timestamp):
+            end = self.end_of(start)
+            closes = end + self.grace_ms
+            if closes <= now:
+                continue
+            taken, pane = True, (start, key)
+            before = panes.get(pane)
+            if before is None:
+                assert self.schedule is not None
+                self.schedule(closes, self.timer_of(start))
+            value = change(before)
+            panes.put(pane, value)
+            if self.emit != "final":
+                give_early(self, Window(self.name, start, end, key, value, final=False), timestamp, closes)
+        return taken
+
+    def give_final(self, start: int, end: int) -> None:
+        """Give the values of a window, by key, and delete them."""
+        for pane, value in self.panes.prefix((start, None)):
+            window: Window[K, V] = Window(self.name, start, end, pane[1], value)  # type: ignore[arg-type]  # only a prefix has no key
+            self.give_due(window, end - 1)
+            self.panes.delete(pane)
+
+    def find(self, start: int, key: K) -> tuple[int, V] | None:
+        """As of WindowStore."""
+        end = self.end_of(start)
+        value = None if end + self.grace_ms <= self.time_for(key) else self.panes.get((start, key))
+        return None if value is None else (end, value)
+
+    @abstractmethod
+    def starts(self, timestamp: int) -> Iterable[int]:
+        """Return the starts of the windows of a timestamp, in their order."""
+
+    @abstractmethod
+    def end_of(self, start: int) -> int:
+        """Return the end of the window that begins at ``start``."""
+
+    @abstractmethod
+    def timer_of(self, start: int) -> str:
+        """Return the key of the timer that closes a window."""
+
+
+class HoppingWindow(CommonWindows[K, V]):
+    """Windows of ``size_ms`` that begin every ``advance_ms``, from 1970 on: a record is in several. See WindowStore.
+
+    A record changes the value of each of its windows, about size_ms / advance_ms: choose an advance that is not tiny.
+    """
+
+    kind = "hopping"
+
+    def __init__(
+        self,
+        name: str,
+        size_ms: int,
+        advance_ms: int,
+        key: Serde[K],
+        value: Serde[V],
+        grace_ms: int = 0,
+        emit: Emit = "final",
+        *,
+        errors: Errors = "fail",
+    ) -> None:
+        """Declare the window; it is also a store of this name. Raises ConfigError on sizes that make no windows."""
+        super().__init__(
+            name, {"size_ms": size_ms, "advance_ms": advance_ms}, key, value, grace_ms, emit, errors=errors
+        )
+        if advance_ms > size_ms:
+            raise ConfigError(
+                f"window {name!r}: advance_ms = {advance_ms} is more than size_ms = {size_ms}: records between two "
+                "windows would be in none: need advance_ms <= size_ms"
+            )
+        self.size_ms, self.advance_ms = size_ms, advance_ms
+
+    def starts(self, timestamp: int) -> Iterable[int]:
+        """As of CommonWindows."""
+        advance = self.advance_ms
+        return range(((timestamp - self.size_ms) // advance + 1) * advance, timestamp + 1, advance)
+
+    def end_of(self, start: int) -> int:
+        """As of CommonWindows."""
+        return start + self.size_ms
+
+    def timer_of(self, start: int) -> str:
+        """Return an empty key: the time of a timer tells which window it closes."""
+        return ""
+
+    def close(self, at: int, key: str) -> None:
+        """Give the values of the one window that closes at ``at``."""
+        assert not key
+        end = at - self.grace_ms
+        self.give_final(end - self.size_ms, end)
+
+
+class TumblingWindow(HoppingWindow[K, V]):
+    """Windows of ``size_ms``, one after another from 1970 on: a record is in one. See WindowStore."""
+
+    kind = "tumbling"
+
+    def __init__(
+        self,
+        name: str,
+        size_ms: int,
+        key: Serde[K],
+        value: Serde[V],
+        grace_ms: int = 0,
+        emit: Emit = "final",
+        *,
+        errors: Errors = "fail",
+    ) -> None:
+        """Declare the window; it is also a store of this name. Raises ConfigError on a bad size_ms or grace_ms."""
+        CommonWindows.__init__(self, name, {"size_ms": size_ms}, key, value, grace_ms, emit, errors=errors)
+        self.size_ms = self.advance_ms = size_ms
