@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from grete.api.record import Record
     from grete.api.registry.schema_registry import SchemaRegistry
     from grete.api.serdes.avro_serde import avro
+    from grete.api.serdes.key import Key
     from grete.api.serdes.protobuf_serde import protobuf
     from grete.api.serdes.serde import Serde, bytes_serde, int64, json, utf8
     from grete.api.sinks.external import External
@@ -59,6 +60,7 @@ __all__ = [
     "Input",
     "IntervalJoin",
     "Job",
+    "Key",
     "Once",
     "Output",
     "Pair",
@@ -106,6 +108,7 @@ _NAMES = {
     "grete.api.jobs.job": ("Job",),
     "grete.api.stateful.joins": ("Pair",),
     "grete.api.stateful.key_windows": ("SessionWindow", "SlidingWindow"),
+    "grete.api.serdes.key": ("Key",),
     "grete.api.serdes.protobuf_serde": ("protobuf",),
     "grete.api.topics.reader": ("Once",),
     "grete.api.record": ("Record",),

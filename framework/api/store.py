@@ -1,7 +1,7 @@
 """A task's key-value state, as its author sees it."""
 
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from grete.api.registry.schema_registry import refuse_registry
 from grete.api.serdes.avro_serde import refuse_was
@@ -75,8 +75,11 @@ class Store(Generic[K, V]):
         """Yield (key, value) with start <= key < end; None leaves that side open."""
         raise self._unbound()
 
-    def prefix(self, prefix: K, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """Yield (key, value) whose encoded key starts with the encoded ``prefix``: for utf8 and bytes keys."""
+    def prefix(self, prefix: K | tuple[Any, ...], *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        """Yield (key, value) whose encoded key starts with the encoded ``prefix``: for utf8 and bytes keys.
+
+        Of a Key, ``prefix`` has its first parts; if it has all, the last one is the beginning of a part.
+        """
         raise self._unbound()
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[K, V]]:

@@ -165,7 +165,7 @@ class Client(Closable):
         store = _checked(store)
         return next((value for _, value in self._state.find(store, key)), default)
 
-    def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
+    def prefix(self, store: Store[K, V], prefix: K | tuple[Any, ...]) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition.
 
         Raises ConfigError as ``get`` does.

@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from grete.api.jobs.job import Job
 from grete.api.record import K_co, V_co
+from grete.api.serdes.key import partition_by
 from grete.api.serdes.serde import first_serde
 from grete.api.topics.topic import Topic
 from grete.core.changelog.damage import entry
@@ -20,7 +21,6 @@ from grete.errors import ConfigError, TransientError
 from grete.job.directory import JobDirectory
 from grete.ports import ExternalRecord, JobLog, JobMetadata
 from grete.protocol.ids import TopicPartition
-from grete.protocol.partitioner import partition_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -99,6 +99,7 @@ class _Feed(Generic[K, V]):
         self._topic, self._source, self._partitions = topic, source, partitions
         self._metadata: JobMetadata = log.open_metadata(job, transactional=f"{job}.source.{topic.name}")
         self._key = f"source {topic.name}/{source.name}"
+        self._partition_of = partition_by(topic.key)
         self._sent = 0
 
     def run(self, *, follow: bool) -> Iterator[int]:
@@ -140,6 +141,6 @@ class _Feed(Generic[K, V]):
     def _row(self, number: int, record: SourceRecord[K, V]) -> ExternalRecord:
         key = None if record.key is None else first_serde(self._topic.key).encode(record.key)
         value = None if record.value is None else self._topic.value.encode(record.value)
-        partition = number % self._partitions if key is None else partition_of(key, self._partitions)
+        partition = number % self._partitions if key is None else self._partition_of(key, self._partitions)
         at_ms = time.time_ns() // 1_000_000 if record.timestamp is None else record.timestamp
         return ExternalRecord(TopicPartition(self._topic.name, partition), key, value, at_ms, None)

@@ -9,6 +9,7 @@ from typing import Generic, Literal, TypeVar
 
 from grete.api.jobs.job import Job
 from grete.api.registry.schema_registry import RecordHeaders
+from grete.api.serdes.key import partition_by
 from grete.api.serdes.serde import first_serde
 from grete.api.topics.topic import Topic, encode_record
 from grete.clients.drain import Drain
@@ -74,7 +75,9 @@ class Writer(Closable, Generic[K, V]):
                 opened.create_topic(topic.name, stages[0].partitions, plain=True)
             return opened.partitions(topic.name)
 
-        self._spool = Spool(place.directory / "spool" / f"{topic.name}.db", topic.name, spool_bytes_max)
+        self._spool = Spool(
+            place.directory / "spool" / f"{topic.name}.db", topic.name, spool_bytes_max, partition_by(topic.key)
+        )
         self._drain = Drain(self._spool, lambda patience: place.open_log(patience=patience), partitions_of)
 
     @property

@@ -7,7 +7,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from grete.api.serdes.serde import Serde, bytes_serde, first_serde, holds_json
+from grete.api.serdes.key import Key, of_plain
+from grete.api.serdes.serde import Serde, first_serde, holds_json
 from grete.api.topics.reader import PRODUCER, SEQ
 from grete.api.topics.topic import Topic, encode_record, uses_registry
 from grete.protocol.frames import TIME_MS_MAX, encode_headers
@@ -70,6 +71,8 @@ def _of_key_and_value(topic: Topic[Any, Any]) -> RecordOf:
         key, tab, value = text.partition(b"\t")
         if not tab:
             raise ValueError("it has no tab: with --keys a line is KEY<tab>VALUE")
+        if isinstance(topic.key, Key):
+            key = topic.key.encode(topic.key.of_plain(msgspec.json.decode(key)))
         topic.key.decode(key)
         topic.value.decode(value)
         return Line(key, value)
@@ -113,4 +116,4 @@ def _bytes(serde: Serde[Any], part: msgspec.Raw, *, is_key: bool = False) -> byt
     if holds_json(serde):
         value = serde.decode(bytes(part))
         return serde.encode(value) if is_key else bytes(part)
-    return serde.encode(bytes.fromhex(plain) if serde == bytes_serde else plain)
+    return serde.encode(of_plain(serde, plain))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from grete.api.serdes.key import partition_by
 from grete.api.topics.topic import Topic
 from grete.errors import ConfigError, SerdeError
 from grete.feeds.line_forms import Line, LineForm, record_of
@@ -13,7 +14,6 @@ from grete.feeds.numbered_file import LINE_BYTES_MAX, NumberedFile
 from grete.feeds.numbers import RecordNumbers, cell_of, new_session
 from grete.ports import ExternalRecord, JobMetadata
 from grete.protocol.ids import TopicPartition
-from grete.protocol.partitioner import partition_of
 from grete.quoting import error_text
 
 READ_BYTES = 256 << 10  # at once, and so in one transaction
@@ -42,7 +42,7 @@ def feed_lines(
         for _ in file.extend():
             yield 0
         session, read = file.session, file.read
-    numbers, number = RecordNumbers(session), 0
+    numbers, number, partition_of = RecordNumbers(session), 0, partition_by(topic.key)
     for lines in read_lines(handle, topic, form, read=read):
         batch = []
         for key, value, timestamp_ms, headers in lines:

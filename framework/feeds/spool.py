@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from grete.api.serdes.key import PartitionBy
 from grete.errors import ConfigError, FrameworkError, Halted, TransientError
 from grete.feeds.numbers import RecordNumbers, cell_of, new_session
 from grete.file_lock import open_lock, try_lock
@@ -73,12 +74,12 @@ class SpooledBatch(NamedTuple):
 class Spool:
     """The spool of one topic in one directory. Threads may share it, processes may not."""
 
-    def __init__(self, path: Path, topic: str, bytes_max: int) -> None:
+    def __init__(self, path: Path, topic: str, bytes_max: int, partition_by: PartitionBy = partition_of) -> None:
         """Open or make the file; ``bytes_max`` bounds its size. What it holds is handed out again.
 
         Raises ConfigError: another process has it, it cannot be written; Halted: it is damaged.
         """
-        self._path, self.topic = path, topic
+        self._path, self.topic, self._partition_by = path, topic, partition_by
         self._lock = threading.Lock()
         self._full = False  # the present PRAGMA synchronous
         self._table = "record"
@@ -136,7 +137,7 @@ class Spool:
         numbers, turn = RecordNumbers(numbered.session, numbered.counts), sum(numbered.counts.values())
         records = []
         for turn_of, (_, key, value, timestamp_ms, headers) in enumerate(rows, turn):
-            partition = turn_of % partitions if key is None else partition_of(key, partitions)
+            partition = turn_of % partitions if key is None else self._partition_by(key, partitions)
             cell = cell_of(numbers.session, partition, numbers.next(partition), headers)
             records.append(ExternalRecord(TopicPartition(self.topic, partition), key, value, timestamp_ms, cell))
         return SpooledBatch(records, rows[-1][0], _Numbered(numbers.session, partitions, numbers.counts))

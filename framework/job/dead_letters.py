@@ -2,11 +2,12 @@
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from grete.api.jobs.job import Job
-from grete.api.serdes.serde import Serde, bytes_serde, topic_serde, utf8
+from grete.api.serdes.serde import Serde, bytes_serde, placing_of, topic_serde, utf8
 from grete.api.stateful.interval_join import IntervalJoin
 from grete.api.stateful.windows import WindowStore
 from grete.api.topics.topic import DeadLetter
@@ -174,7 +175,7 @@ class Redrive:
         self._job, self._log = job, log
         self._metadata = log.open_metadata(job.name, transactional=f"{job.name}.redrive")
         self._inputs = {topic for stage in job.stages for topic in job.topology().externals_of(stage.ordinal)}
-        self._partitioners = pinned(self._metadata, self._inputs)
+        self._place = _placements(job, pinned(self._metadata, self._inputs))
         self._moved = any(rescaled(self._metadata, job, stage) is not None for stage in job.stages)
         self.sent, self.left, self.again = Counter[str](), Counter[str](), Counter[str]()
         self._shared = _of_several_letters(job)
@@ -230,8 +231,23 @@ class Redrive:
         partitions = self._log.partitions(letter.topic) or 1
         number = int(letter.told.get("source", "[0]").rpartition("[")[2].rstrip("]"))
         if letter.key is not None and (self._moved or number >= partitions):
-            place = self._partitioners.get(letter.topic, Partitioner.MURMUR2).place(letter.key, partitions)
+            place = self._place[letter.topic](letter.key, partitions)
             number = number if place is None else place
         cell = encode_headers(letter.headers) if letter.headers else None
         at = TopicPartition(letter.topic, number % partitions)
         return ExternalRecord(at, letter.key, letter.value, letter.timestamp_ms, cell)
+
+
+def _placements(job: Job, known: Mapping[str, Partitioner]) -> dict[str, Callable[[bytes, int], int | None]]:
+    """Return topic → where its keys belong, None if only the producer knows."""
+    found: dict[str, Callable[[bytes, int], int | None]] = {}
+    for topic in (topic for stage in job.stages for topic in stage.topics_read()):
+        place, placing = known.get(topic.name, Partitioner.MURMUR2).place, placing_of(topic.key)
+        found[topic.name] = place if placing is None else partial(_placed, placing, place)
+    return found
+
+
+def _placed(
+    placing: Callable[[bytes], bytes], place: Callable[[bytes, int], int | None], key: bytes, partitions: int
+) -> int | None:
+    return place(placing(key), partitions)

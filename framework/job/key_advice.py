@@ -22,18 +22,27 @@ _AND_THEN = (
     "let a first stage without stores send each record on by its key; or set misplaced_keys = warn, and the job goes "
     "on with split state"
 )
+PART = "the part of its key that places it,"
 _KEY_BYTES_SHOWN = 60  # enough to find the key in a topic
 
 
 def misplaced(
-    partition: TopicPartition, partitions: int, partitioner: Partitioner, at: KeyAt, *, before: int | None
+    partition: TopicPartition,
+    partitions: int,
+    partitioner: Partitioner,
+    at: KeyAt,
+    *,
+    before: int | None,
+    is_part: bool = False,
 ) -> str:
     """Return the advice about a key that ``partitioner`` (not OWN) would have put in another partition.
 
-    ``before``: how many partitions there were before a rescale, if there was one.
+    ``before``: how many partitions there were before a rescale, if there was one. ``is_part``: it is the part of a key
+    that places the record.
     """
+    key = f"{PART} {_shown(at.key)}" if is_part else f"key {_shown(at.key)}"
     return (
-        f"{partition} offset {at.offset:,}: key {_shown(at.key)} belongs in partition "
+        f"{partition} offset {at.offset:,}: {key} belongs in partition "
         f"{partitioner.place(at.key, partitions)}: topic {partition.topic} is partitioned by {_NAMES[partitioner]}, "
         "and state is kept per partition: two tasks would hold this key. "
         f"{_whose(partition, partitions, partitioner, at.key, before)}. {_AND_THEN}"
@@ -66,6 +75,19 @@ def two_producers(job: str, partition: TopicPartition, found: Recognized) -> str
         f"{partition}: of its keys some are placed by murmur2 and some by CRC32 ({shown}): two producers of job "
         f"{job!r} have different partitioners, so a key is in two partitions, and its state in two tasks. Set in both "
         f"{_SET[Partitioner.MURMUR2]}. {_AND_THEN}"
+    )
+
+
+def placed_otherwise(partition: TopicPartition, partitions: int, at: KeyAt) -> str:
+    """Return the advice about an input whose keys a part should place, and does not: ``at`` is one, with that part."""
+    places = ", ".join(
+        f"{kind.place(at.key, partitions)} by {_NAMES[kind]}" for kind in (Partitioner.MURMUR2, Partitioner.CRC32)
+    )
+    return (
+        f"{partition} offset {at.offset:,}: {PART} {_shown(at.key)} belongs in partition {places}: its producer places "
+        f"by something else, perhaps by the whole key, and two tasks would hold what belongs together. Let it place by "
+        f"murmur2 of that part; or declare the topic with the key as a whole, such as json, and send each record on by "
+        "Key in a first stage (repartition)"
     )
 
 

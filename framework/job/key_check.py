@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 
 from grete.api.jobs.graph import StageGraph
 from grete.api.jobs.job import Job
+from grete.api.serdes.serde import placing_of
 from grete.core.graph.partitioners import KeyAt, Partitioner, Recognized, Recognizer
 from grete.errors import FrameworkError, Halted
 from grete.halts import HaltCode
 from grete.job.directory import JobDirectory
-from grete.job.key_advice import differing_inputs, misplaced, two_producers
+from grete.job.key_advice import differing_inputs, misplaced, placed_otherwise, two_producers
 from grete.job.key_metadata import Rescaled, has_state, pin, pinned, rescaled
 from grete.ports import JobMetadata
 from grete.protocol.ids import TopicPartition
@@ -102,6 +103,7 @@ class KeyCheck:
     def __init__(self, keys: JobKeys, stage: StageGraph, inputs: Sequence[TopicPartition]) -> None:
         """``inputs``: the partitions that the task reads. Raises Halted: they are partitioned differently."""
         self._keys, self._stage, self._inputs = keys, stage, inputs
+        self._placing = {topic.name: placing for topic in stage.topics_read() if (placing := placing_of(topic.key))}
         self._looks: dict[TopicPartition, Look] = {}
         self._compare()
         for partition in inputs:
@@ -123,6 +125,8 @@ class KeyCheck:
             self._looks[partition] = self._recognizing(partition)
         elif pinned is Partitioner.OWN:
             self._looks.pop(partition, None)
+        elif partition.topic in self._placing:  # of others that must know what places a key
+            self._looks[partition] = self._each(partition, pinned, 0)
         else:
             self._looks[partition] = self._sampling(partition, pinned)
 
@@ -133,7 +137,7 @@ class KeyCheck:
         return partition.partition % self._stage.partitions, self._stage.partitions
 
     def _recognizing(self, partition: TopicPartition) -> Look:
-        recognizer = Recognizer(*self._task_of(partition))
+        recognizer, placing = Recognizer(*self._task_of(partition)), self._placing.get(partition.topic, _whole)
 
         def look(offsets: Sequence[int], keys: Keys) -> None:
             if partition.topic in self._keys.pinned:  # by another task here
@@ -141,8 +145,12 @@ class KeyCheck:
                 self(partition, offsets, keys)
                 return
             for key, offset in zip(keys[:UNPINNED_KEYS_MAX], offsets, strict=False):
-                found = recognizer.see(key, offset) if key else None
-                if found is not None:
+                if not key:
+                    continue
+                at = KeyAt(placing(key), offset)
+                if partition.topic in self._placing and self._elsewhere(partition, at):
+                    return
+                if (found := recognizer.see(*at)) is not None:
                     self._recognized(partition, found)
                     self(partition, offsets, keys)
                     return
@@ -166,7 +174,7 @@ class KeyCheck:
 
     def _each(self, partition: TopicPartition, partitioner: Partitioner, since: int) -> Look:
         partition_by = partition_of if partitioner is Partitioner.MURMUR2 else crc32_partition_of
-        number, partitions = self._task_of(partition)
+        (number, partitions), placing = self._task_of(partition), self._placing.get(partition.topic, _whole)
         known: set[bytes | None] = {None, b""}
 
         def look(offsets: Sequence[int], keys: Keys) -> None:
@@ -175,9 +183,9 @@ class KeyCheck:
             fresh = set(keys)
             fresh -= known
             for key in fresh:
-                if key and partition_by(key, partitions) != number:
+                if key and partition_by(placing(key), partitions) != number:
                     at = next(i for i, (k, o) in enumerate(zip(keys, offsets[-len(keys) :], strict=True)) if k == key)
-                    self._misplaced(partition, partitioner, KeyAt(key, offsets[-len(keys) :][at]))
+                    self._misplaced(partition, partitioner, KeyAt(placing(key), offsets[-len(keys) :][at]))
                     return
             if len(known) > KNOWN_MAX:
                 known.clear()
@@ -200,11 +208,20 @@ class KeyCheck:
             self._misplaced(partition, pinned, other)
         self._compare()
 
+    def _elsewhere(self, partition: TopicPartition, at: KeyAt) -> bool:
+        """Complain, and return True, if no partitioner puts the part of a key that places it here."""
+        number, partitions = self._task_of(partition)
+        if number in {partition_of(at.key, partitions), crc32_partition_of(at.key, partitions)}:
+            return False
+        self._complain(partition, placed_otherwise(partition, self._keys.job.count_of(partition.topic), at))
+        return True
+
     def _misplaced(self, partition: TopicPartition, partitioner: Partitioner, at: KeyAt) -> None:
         grown = self._keys.rescaled(self._stage, partition.topic)
         before = None if grown is None else grown.before
         count = self._keys.job.count_of(partition.topic)
-        self._complain(partition, misplaced(partition, count, partitioner, at, before=before))
+        is_part = partition.topic in self._placing
+        self._complain(partition, misplaced(partition, count, partitioner, at, before=before, is_part=is_part))
 
     def _compare(self) -> None:
         """Refuse inputs that bring the same key to different tasks; what comes from a stage is placed by murmur2."""
@@ -221,3 +238,7 @@ class KeyCheck:
         logger.warning("state is split, and misplaced_keys is warn", extra={"error": text})
         if partition is not None:
             self._looks.pop(partition, None)
+
+
+def _whole(key: bytes) -> bytes:
+    return key

@@ -1,5 +1,6 @@
 """Kafka's partitioner over a column: what ``grete.protocol.partitioner`` says of one key, of many at once."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,13 @@ _M = np.uint32(0x5BD1E995)
 _SEED = np.uint32(0x9747B28C)
 
 
-def partitions_of(keys: Any, partitions: int) -> Any:
-    """Return the int32 Arrow array of the partitions of a binary array of keys; null keys give null."""
+def partitions_of(keys: Any, partitions: int, placing: Callable[[bytes], bytes] | None = None) -> Any:
+    """Return the int32 Arrow array of the partitions of a binary array of keys; null keys give null.
+
+    ``placing``: takes the part of a key that places it; None: the whole key does.
+    """
+    if placing is not None:
+        keys = pa.array([None if key is None else placing(key) for key in keys.to_pylist()], pa.large_binary())
     keys = keys.cast(pa.large_binary())
     _, offsets, data = keys.buffers()
     starts = np.frombuffer(offsets, np.int64, len(keys) + 1, 8 * keys.offset)

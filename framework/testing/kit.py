@@ -9,6 +9,7 @@ import msgspec
 
 from grete.api.jobs.job import Job
 from grete.api.record import Record
+from grete.api.serdes.key import partition_by
 from grete.api.store import Store
 from grete.api.tasks.task import Task
 from grete.api.topics.topic import Topic, encode_record
@@ -17,7 +18,6 @@ from grete.errors import ConfigError
 from grete.execution.sinks.sink_targets import no_sinks, sinks_of
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition, split_producer_id
-from grete.protocol.partitioner import partition_of
 from grete.replay.history import HostedTask
 from grete.settings import Settings
 from grete.testing.crash_check import ScriptRun, check_crashes
@@ -93,7 +93,7 @@ class Kit(Closable):
     ) -> None:
         """Append a record to a topic that the job reads from outside, at ``now_ms`` unless ``timestamp`` (ms) is given.
 
-        The partition is that of the key, as any Kafka producer chooses it; without a key, each in turn. To feed bytes
+        The partition is that of the key, or of its first part (Key); without a key, each in turn. To feed bytes
         that the job's serdes refuse, give a Topic of that name with other serdes. Raises ConfigError, SerdeError.
         """
         partitions = self._results.partitions(topic.name, partition, written=False)
@@ -102,7 +102,8 @@ class Kit(Closable):
             partition = self._turns[topic.name] % len(partitions)
             self._turns[topic.name] += 1
         elif partition is None:
-            partition = partition_of(raw_key, len(partitions))
+            assert raw_key is not None
+            partition = partition_by(topic.key)(raw_key, len(partitions))
         at = self.now_ms if timestamp is None else timestamp
         cell = encode_headers(raw_headers) if raw_headers else None
         self._data.append(TopicPartition(topic.name, partition), raw_key, raw_value, at, cell)

@@ -61,6 +61,7 @@ def test_the_public_names_are_these() -> None:
         "Input",
         "IntervalJoin",
         "Job",
+        "Key",
         "Once",
         "Output",
         "Pair",

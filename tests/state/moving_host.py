@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Self, cast
 
 from grete.api.jobs.job import Job
+from grete.api.serdes.key import partition_by
 from grete.api.tasks.task import Task
 from grete.logs.memory import MemoryLog, MemoryLogData
-from grete.ports import ExternalRecord, JobLog
+from grete.ports import ExternalRecord, JobLog, LogRow
 from grete.protocol.ids import TopicPartition
-from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 from grete.state.read.checkpoints.snapshots import contents, segments, snapshots
 from grete.state.write.fork import fork
@@ -77,8 +77,9 @@ class MovableJob:
     def feed(self, topic: str, records: Sequence[Fed]) -> Self:
         """Write records, by their keys."""
         count = self.job.topology().stages[0].partitions
+        place = partition_by(next(each.key for each in self.job.stages[0].topics_read() if each.name == topic))
         for key, value, at in records:
-            self.host.history.data.append(TopicPartition(topic, partition_of(key, count)), key, value, at, None)
+            self.host.history.data.append(TopicPartition(topic, place(key, count)), key, value, at, None)
         return self
 
     def run(self, *, crashes: int = 0, seed: int = 0) -> Self:
@@ -121,12 +122,13 @@ class MovableJob:
 
     def sent(self, topic: str) -> Sent:
         """Return the records that were sent there."""
+        return Counter((row.key, row.value, row.timestamp_ms) for row in self.rows(topic))
+
+    def rows(self, topic: str) -> list[LogRow]:
+        """Return the records of a topic, in the order of time."""
         places = [TopicPartition(topic, number) for number in range(self.log.partitions(topic) or 0)]
-        return Counter(
-            (row.key, row.value, row.timestamp_ms)
-            for place in places
-            for row in self.log.read(place, self.log.bounds(place)[0], 1 << 40)
-        )
+        rows = [row for place in places for row in self.log.read(place, self.log.bounds(place)[0], 1 << 40)]
+        return sorted(rows, key=lambda row: row.timestamp_ms)
 
     def state(self, partition: int, stage: int = 0) -> dict[tuple[int, bytes], bytes]:
         """Return the state that a task has committed: store, key → value."""

@@ -4,19 +4,19 @@ The first start of a job writes it into the job metadata (grete.state.pins.pinni
 of the changes. Every refusal names a way that works.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from grete.api.jobs.changes import Change
+from grete.api.jobs.changes import Change, stage_changes
 from grete.api.jobs.dropped import define_dropped, dropped_of
 from grete.api.jobs.graph import StageGraph
 from grete.api.jobs.job import Job
 from grete.api.jobs.versions import FIRST, in_two_ways, serdes_of
 from grete.api.registry.schema_registry import RegistrySerde
 from grete.api.serdes.protobuf_serde import RESERVE
-from grete.api.serdes.serde import Serde
+from grete.api.serdes.serde import Serde, topic_serde, utf8
 from grete.api.serdes.shapes import describe_serde, key_changes, shown, value_changes
 from grete.api.stateful.joins import Join
 from grete.api.stateful.versioned import VersionedStore
@@ -48,6 +48,7 @@ _OR_ELSE = "back as it was; or start a job of another name, which reads its inpu
 _READ_AS_BEFORE = f"put broadcast= {_OR_ELSE}"
 _TIMED_AS_BEFORE = f"put time= {_OR_ELSE}"
 _TIMES = {"value": "of their value"} | {each: repr(each) for each in ("record", "intake", "none")}  # in an error
+_TEXT = {"name": "utf8"}  # the keys of timers, unless their declaration says otherwise
 _SENT_AS_BEFORE = f"put its serde {_OR_ELSE}"
 _FIRED_AS_BEFORE = "declare them again, with an on_timer, which may pass over them"
 _KEEP = "declare it again as it was: it may stay unused"
@@ -93,6 +94,11 @@ def _define_stage(stage: StageGraph) -> DefinedStage:
         "broadcast": sorted(stage.topics_broadcast()),
         "times": stage.topics_timed(),
         "timers": sorted(stage.timers),
+        "timer_keys": {
+            clock: describe_serde(topic_serde(key))
+            for clock in sorted(stage.timers)
+            if (key := stage.declared_timers(clock).key) is not utf8
+        },
         "composed": composed,
     }
     described = {"name": stage.name, "inputs": inputs, "stores": stores, "windows": windows}
@@ -228,6 +234,11 @@ def changes_of_flow(definition: Definition, job: Job, *, sent: bool) -> list[Cha
             declared = "Timers()" if clock == "event" else f"Timers(clock={clock!r})"
             what = f"stage {stage['name']!r} has no {declared} any more, and those that wait would never fire"
             changes.append(Change(what, _FIRED_AS_BEFORE))
+        was_keys, keys = (each.get("timer_keys", {}) for each in (before, stage))
+        for clock in sorted({*before.get("timers", ())} & {*stage.get("timers", ())}):
+            texts = key_changes(was_keys.get(clock, _TEXT), keys.get(clock, _TEXT))
+            where = f"stage {stage['name']!r}, the timers of the {clock} clock"
+            changes += [Change(f"{where}: their key {text}", f"put key= {_OR_ELSE}") for text in texts]
     return changes
 
 
@@ -299,23 +310,6 @@ def _way(text: str, otherwise: str) -> str:
 def _sizes(window: DefinitionEntry) -> str:
     sizes = ", ".join(f"{name} {window[name]}" for name in _SIZES if name in window)
     return f" ({sizes})" if sizes else ""
-
-
-def stage_changes(before: Sequence[str], now: Sequence[str]) -> list[Change]:
-    """Return the changes of the stages' names and order, by their names: both are in the ids of tasks."""
-    common = min(len(before), len(now))
-    if now[:common] == before[:common]:
-        return []  # some were added last; what the others have sent decides (grete.state.pins.graph_pinning)
-    way = "; or give the job a new name (it starts from its inputs then)"
-    changes = []
-    for name, instead in zip(before, now, strict=False):
-        if name not in now and instead not in before:
-            what = f"stage {name!r} is called {instead!r} now"
-            changes.append(Change(what, f'write renamed_from = "{name}" in the class, and it keeps its state{way}'))
-    if not changes:
-        what = f"the stages were {', '.join(before)} and are {', '.join(now)}"
-        changes.append(Change(what, f"keep them in their order in Job(…, stages=[…]), and add new ones last{way}"))
-    return changes
 
 
 def _public_changes(definition: Definition, job: Job) -> list[Change]:

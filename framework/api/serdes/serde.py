@@ -25,6 +25,7 @@ class Serde(Protocol[T]):
 
     Both functions may raise anything; Grete turns it into a SerdeError. A serde whose bytes are JSON, as text, says so
     by an attribute ``is_json = True``: commands and Spark read and write it as JSON then, and a web service is told.
+    A serde of keys of which a part places the record has a method ``placing``, from the bytes of a key to that part's.
     """
 
     @property
@@ -173,9 +174,17 @@ def topic_serde(serde: Serde[T]) -> Serde[T]:
     return int64 if serde is ordered_int64 else serde  # type: ignore[return-value]  # T is int in that branch
 
 
-def topic_key(serde: Serde[Any]) -> Callable[[bytes], bytes] | None:
-    """Return the function from the bytes of a store's key, of that serde, to those of a topic; None: they are equal."""
-    return _as_int64 if serde is ordered_int64 else None
+def placing_of(serde: Serde[Any]) -> Callable[[bytes], bytes] | None:
+    """Return the function from the bytes of a topic's key to those that place its record; None: the whole key does.
+
+    A serde whose keys are placed by a part of them has it as ``placing``, as Key does.
+    """
+    return getattr(serde, "placing", None)
+
+
+def placing_in_store(serde: Serde[Any]) -> Callable[[bytes], bytes] | None:
+    """Return the same function for the bytes of a store's key, of that serde. What it gives is as topics have it."""
+    return _as_int64 if serde is ordered_int64 else placing_of(serde)
 
 
 def _as_int64(key: bytes) -> bytes:

@@ -11,9 +11,10 @@ import msgspec
 from msgspec import inspect
 
 from grete.api.serdes.avro_serde import AvroCodec, same_bytes_and_values, unreadable
+from grete.api.serdes.key import Key
 from grete.api.serdes.protobuf_serde import message_changes, shown_message
 from grete.api.serdes.pydantic_models import bounds_of, config_of, default_of, fields_of, is_model, type_of
-from grete.api.serdes.serde import Codec, Serde
+from grete.api.serdes.serde import Codec, Serde, topic_serde
 
 Shape = Any  # str | list | {"struct": int}
 Described = dict[str, Any]  # {"name": …} and, where the serde has one, "schema"
@@ -54,6 +55,10 @@ def describe_serde(serde: Serde[Any]) -> Described:
     schema = getattr(serde, "schema", None)
     if schema is None or schema is Any:
         return {"name": serde.name}
+    if isinstance(serde, Key):
+        parts = [describe_serde(topic_serde(part)) for part in serde.parts]
+        is_plain = all(part.keys() == {"name"} for part in parts)
+        return {"name": serde.name} if is_plain else {"name": "Key", "schema": _text_of(parts)}
     if isinstance(serde, Codec) and serde.is_json:
         return {"name": "json", "schema": describe_type(schema)}
     if isinstance(serde, Codec) and serde.name.startswith(_PROTOBUF):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from grete.api.record import Record
+from grete.api.serdes.key import Key
 from grete.api.serdes.serde import Codec, Serde, bytes_serde, int64
 from grete.api.store import Store
 from grete.api.topics.reader import Origin, origin_of
@@ -13,6 +14,7 @@ from grete.errors import ConfigError
 K = TypeVar("K")
 V = TypeVar("V")
 
+Id = str | bytes | tuple[Any, ...]
 Range = tuple[int, int]  # first and last number, both seen
 Seen = tuple[int, tuple[Range, ...]]  # time of the newest record, in ms; the ranges in order, with gaps between them
 
@@ -40,14 +42,24 @@ class ById(Generic[K, V]):
     the horizon counts as new. Deleting old ids goes along with new ones: at most half more than the horizon's remain.
     """
 
-    def __init__(self, id: Callable[[Record[K, V]], str | bytes], horizon_ms: int) -> None:  # noqa: A002  # the word
-        """``id`` gives a record's id, which is not empty. Raises ConfigError on a horizon below 1 ms."""
+    def __init__(
+        self,
+        id: Callable[[Record[K, V]], Id],  # noqa: A002  # the word
+        horizon_ms: int,
+        *,
+        key: Key[Any] | None = None,
+    ) -> None:
+        """``id`` gives a record's id, which is not empty. Raises ConfigError on a horizon below 1 ms.
+
+        With ``key`` it gives a tuple, whose first part is the record's key: such an id moves with its key (Key).
+        """
         self.id = id
         self.horizon_ms = _checked(self, horizon_ms)
+        self.key = _checked_key(self, key)
 
-    def store(self, name: str) -> Store[bytes, Any]:
+    def store(self, name: str) -> Store[Any, Any]:
         """Return the declaration of the store that keeps the ids: id → time (ms). For the runtime."""
-        return Store(name, key=bytes_serde, value=int64)
+        return Store(name, key=self.key or bytes_serde, value=int64)
 
 
 class BySequence(Generic[K, V]):
@@ -61,27 +73,33 @@ class BySequence(Generic[K, V]):
 
     def __init__(
         self,
-        session: Callable[[Record[K, V]], str | bytes],
+        session: Callable[[Record[K, V]], Id],
         number: Callable[[Record[K, V]], int],
         horizon_ms: int,
         gaps_max: int = 1_000,
+        *,
+        key: Key[Any] | None = None,
     ) -> None:
-        """``session`` is not empty, ``number`` is a 64-bit integer. Raises ConfigError on a bound that is none."""
+        """``session`` is not empty, ``number`` is a 64-bit integer. Raises ConfigError on a bound that is none.
+
+        ``key``: as of ById, for sessions.
+        """
         self.session = session
         self.number = number
         self.horizon_ms = _checked(self, horizon_ms)
         if gaps_max < 0:
             raise ConfigError(f"BySequence: gaps_max = {gaps_max}: need 0 or more")
         self.gaps_max = gaps_max
+        self.key = _checked_key(self, key)
 
     @classmethod
     def from_headers(cls, horizon_ms: int, gaps_max: int = 1_000) -> "BySequence[K, V]":
         """Go by the headers that feeds, ``Writer`` and deterministic jobs write. A record without them is an error."""
         return cls(_producer, _seq, horizon_ms, gaps_max)
 
-    def store(self, name: str) -> Store[bytes, Any]:
+    def store(self, name: str) -> Store[Any, Any]:
         """Return the declaration of the store: session → time (ms) and the ranges that were seen. For the runtime."""
-        return Store(name, key=bytes_serde, value=_seen)
+        return Store(name, key=self.key or bytes_serde, value=_seen)
 
 
 def _origin(record: Record[Any, Any]) -> Origin:
@@ -109,3 +127,12 @@ def _checked(declared: object, horizon_ms: int) -> int:
     if type(horizon_ms) is not int or horizon_ms < 1:
         raise ConfigError(f"{type(declared).__name__}: horizon_ms = {horizon_ms!r}: need an int of 1 ms or more")
     return horizon_ms
+
+
+def _checked_key(declared: object, key: object) -> Key[Any] | None:
+    if key is not None and not isinstance(key, Key):
+        raise ConfigError(
+            f"{type(declared).__name__}: key = {key!r}: need a Key, such as Key(utf8, utf8) of the record's key and an "
+            "id, or None"
+        )
+    return key

@@ -19,14 +19,12 @@ LEAST = 30  # of a task, before anything is said of its keys
 TOP = 5  # keys that are told: more are none that a person would look at
 KEY_MAX = 80  # characters of a key that are shown
 
-Key = bytes | None
-
 
 class _Sample(NamedTuple):
     at_s: float
     task: str
-    now: Key  # of the record that is processed
-    other: Key  # of any record of its batch
+    now: bytes | None  # of the record that is processed
+    other: bytes | None  # of any record of its batch
 
 
 class KeySamples:
@@ -38,7 +36,7 @@ class KeySamples:
         self._hottest: tuple[HotKeys, ...] = ()
         self._told_s = 0.0
 
-    def take(self, task: str, keys: Sequence[Key], index: int) -> None:
+    def take(self, task: str, keys: Sequence[bytes | None], index: int) -> None:
         """Take one of a task, which is at the record ``index`` of a batch with these keys."""
         other = keys[randrange(len(keys))]  # noqa: S311  # it is a sample
         self._samples.append(_Sample(time.monotonic(), task, keys[index], other))
@@ -61,13 +59,13 @@ class KeySamples:
                 yield HotKeys(task=task, by_time=by_time, by_count=by_count)
 
 
-def _top(keys: Iterable[Key]) -> tuple[tuple[str, float], ...]:
+def _top(keys: Iterable[bytes | None]) -> tuple[tuple[str, float], ...]:
     counts = Counter(keys)
     total = counts.total()
     return tuple((_shown(key), round(count / total, 3)) for key, count in counts.most_common(TOP))
 
 
-def _shown(key: Key) -> str:
+def _shown(key: bytes | None) -> str:
     """Return a key as text, if that is shown: as it is if it is printable, else its bytes."""
     if key is None:
         return "(no key)"

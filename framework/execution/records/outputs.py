@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, Protocol, TypeVar, overload
 
 from grete.api.jobs.graph import StageGraph
+from grete.api.serdes.key import PartitionBy, partition_by
 from grete.api.serdes.serde import bytes_serde, functions_of, one_key_serde
 from grete.api.topics.topic import Topic, uses_registry
 from grete.core.graph.topology import Stream, Topology
@@ -20,7 +21,6 @@ from grete.execution.records.frame_buffer import AnyHeaders, Buffer
 from grete.ports import ExternalRecord
 from grete.protocol.frames import TIME_MS_MAX, encode_headers
 from grete.protocol.ids import TopicPartition
-from grete.protocol.partitioner import partition_of
 from grete.settings import Settings
 
 Append = Callable[[Any, bytes | None, bytes | None, int, AnyHeaders], None]  # target, key, value, timestamp, headers
@@ -35,10 +35,10 @@ _new = tuple.__new__  # a call in C: the named tuple's own ways to make one are 
 class _Targets(dict[bytes, P]):
     """Key → the target for its partition, which is looked up in C when the key is known: keys repeat."""
 
-    def __init__(self, targets: Sequence[P]) -> None:
+    def __init__(self, targets: Sequence[P], partition_by: PartitionBy) -> None:
         """``targets``: one for each partition."""
         super().__init__()
-        self._targets = targets
+        self._targets, self._partition_by = targets, partition_by
 
     def __missing__(self, key: bytes) -> P:
         """Work the target out, and remember it; where there is one only, no key need be hashed."""
@@ -46,7 +46,7 @@ class _Targets(dict[bytes, P]):
             return self._targets[0]
         if len(self) >= _KNOWN_MAX:
             self.clear()
-        target = self[key] = self._targets[partition_of(key, len(self._targets))]
+        target = self[key] = self._targets[self._partition_by(key, len(self._targets))]
         return target
 
 
@@ -193,14 +193,15 @@ class Outputs:
             append, targets = self._external_append(topic.name)
             ends.append((self._drop_one if self._drop else append, targets))
         end = ends[0] if len(ends) == 1 else _both(*ends)
+        place = partition_by(topic.key)
         if not uses_registry(topic):
-            return self._encoding(topic, *end)
-        return encoded_first(topic, self._encoding(replace(topic, key=bytes_serde, value=bytes_serde), *end))
+            return self._encoding(topic, place, *end)
+        return encoded_first(topic, self._encoding(replace(topic, key=bytes_serde, value=bytes_serde), place, *end))
 
-    def dead_letter(self, topic: str) -> Callable[[bytes | None, bytes | None, int, AnyHeaders], None]:
+    def dead_letter(self, topic: Topic[Any, Any]) -> Callable[[bytes | None, bytes | None, int, AnyHeaders], None]:
         """Return the function that writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
-        append, targets = self._external_append(topic)
-        target_of, count, next_turn = _Targets(targets), len(targets), self._next_turn
+        append, targets = self._external_append(topic.name)
+        target_of, count, next_turn = _Targets(targets, partition_by(topic.key)), len(targets), self._next_turn
 
         def write(key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders) -> None:
             append(targets[next_turn(count)] if key is None else target_of[key], key, value, timestamp, headers)
@@ -220,10 +221,12 @@ class Outputs:
         buffer.clear()
         return frames
 
-    def _encoding(self, topic: Topic[Any, Any], append: Append, targets: Sequence[Any]) -> SendFunction:
+    def _encoding(
+        self, topic: Topic[Any, Any], place: PartitionBy, append: Append, targets: Sequence[Any]
+    ) -> SendFunction:
         """Return the sender that encodes, chooses a partition and appends to its target."""
         encode_key, encode_value = functions_of(one_key_serde(topic.key))[0], functions_of(topic.value)[0]
-        outputs, name, target_of, count = self, topic.name, _Targets(targets), len(targets)
+        outputs, name, target_of, count = self, topic.name, _Targets(targets, place), len(targets)
         next_turn = self._next_turn
         named = getattr(targets, "common", count)  # partitions that a sender may name
 

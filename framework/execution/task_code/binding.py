@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from grete.api.serdes.serde import decode_error, encode_error, functions_of, topic_key, topic_serde
+from grete.api.serdes.key import prefix_of
+from grete.api.serdes.serde import decode_error, encode_error, functions_of, placing_in_store
 from grete.api.stateful.declaration import Give, Stateful
 from grete.api.store import Store
 from grete.api.tasks.methods import refuse_return
@@ -38,8 +39,8 @@ def expiring(
     """Return the entries of a user's store; with ``ttl_ms`` they live as long after the record that puts them."""
     if declared.ttl_ms is None:
         return overlay
-    in_topic = topic_key(declared.key)
-    floor = floors.of if in_topic is None else lambda key: floors.of(in_topic(key))
+    placing = placing_in_store(declared.key)
+    floor = floors.of if placing is None else lambda key: floors.of(placing(key))
     times = (lambda: timers.now), (lambda: outputs.timestamp), floor
     return ExpiringStore(declared.name, overlay, declared.ttl_ms, *times)
 
@@ -128,11 +129,12 @@ def _scans(declared: Store[Any, Any], overlay: TaskEntries, where: str) -> dict[
     """Return range, prefix and all. The scan of the write batch begins at the call, not at the first row."""
     batch_scan = overlay.scan
     encode_key, decode_key = functions_of(declared.key)
+    encode_prefix = prefix_of(declared.key)
     decode_value = functions_of(declared.value)[1]
 
-    def encoded(key: Any) -> bytes:
+    def encoded(key: Any, encode: Callable[[Any], bytes] = encode_key) -> bytes:
         try:
-            return encode_key(key)
+            return encode(key)
         except Exception as error:
             raise encode_error(declared.key, key, error, where) from error
 
@@ -149,7 +151,7 @@ def _scans(declared: Store[Any, Any], overlay: TaskEntries, where: str) -> dict[
         return decoded(batch_scan(first, behind, reverse=reverse))
 
     def prefix(prefix: Any, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
-        raw = encoded(prefix)
+        raw = encoded(prefix, encode_prefix)
         return decoded(batch_scan(raw, after_prefix(raw), reverse=reverse))
 
     def all_(*, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
@@ -206,8 +208,7 @@ def bind_stateful(
 
 def _time_for(declared: Stateful, timers: TimerQueue, floors: Floors) -> Callable[[Any], int]:
     """Return the function that tells the event time for a key of a window, join or versioned store."""
-    key_serde = topic_serde(declared.key)
-    encode_key = functions_of(key_serde)[0]
+    encode_key, placing = functions_of(declared.key)[0], placing_in_store(declared.key)
 
     def time_for(key: Any) -> int:
         if not floors.kept:
@@ -215,7 +216,7 @@ def _time_for(declared: Stateful, timers: TimerQueue, floors: Floors) -> Callabl
         try:
             raw_key = encode_key(key)
         except Exception as error:
-            raise encode_error(key_serde, key, error, f"{declared.what} {declared.name}: ") from error
-        return max(timers.now, floors.of(raw_key))
+            raise encode_error(declared.key, key, error, f"{declared.what} {declared.name}: ") from error
+        return max(timers.now, floors.of(raw_key if placing is None else placing(raw_key)))
 
     return time_for

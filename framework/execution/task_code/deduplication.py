@@ -7,13 +7,14 @@ the same keys.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 from zlib import crc32
 
 from grete.api.jobs.graph import StageGraph
 from grete.api.record import Record
-from grete.api.serdes.serde import functions_of
+from grete.api.serdes.serde import Serde, encode_error, functions_of, placing_in_store
 from grete.api.topics.deduplicate import ById, Deduplicate, Range
 from grete.errors import TaskError
 from grete.execution.limits import CLEAN_KEYS, CLEAN_ONE_IN
@@ -41,9 +42,12 @@ class Deduplicator:
         """``name`` is that of the store, whose cursor is in ``meta``; ``timers``, ``floors`` know the event time."""
         self.duplicates = 0
         self._horizon_ms = declared.horizon_ms
-        self._store, self._meta, self._timers, self._floors = store, meta, timers, floors
+        self._store, self._meta = store, meta
         self._cursor_key = b"cleaned " + name.encode()
-        self._encode, self._decode = functions_of(declared.store(name).value)
+        kept = declared.store(name)
+        self._encode, self._decode = functions_of(kept.value)
+        self._key_of = _key if declared.key is None else partial(_key_of_parts, kept.key)
+        self._now = _time_for(timers, floors, placing_in_store(kept.key))
         self.is_new: Callable[[Record[Any, Any]], bool]
         if isinstance(declared, ById):
             self._by_id = declared
@@ -68,7 +72,7 @@ class Deduplicator:
         return process_new
 
     def _is_new_id(self, record: Record[Any, Any]) -> bool:
-        key = _key("id", self._by_id.id(record))
+        key = self._key_of("id", self._by_id.id(record))
         seen = self._store.get(key)
         if seen is not None and not self._expired(key, seen):
             self.duplicates += 1
@@ -79,7 +83,7 @@ class Deduplicator:
 
     def _is_new_number(self, record: Record[Any, Any]) -> bool:
         declared = self._by_sequence
-        key, number = _key("session", declared.session(record)), declared.number(record)
+        key, number = self._key_of("session", declared.session(record)), declared.number(record)
         if type(number) is not int or not -_SIGN <= number < _SIGN:
             raise TaskError(f"session {key!r}: the number is {number!r}: need an int of 64 bits")
         time = self._time_of(key, record)
@@ -110,9 +114,6 @@ class Deduplicator:
     def _expired(self, key: bytes, seen: bytes) -> bool:
         return int.from_bytes(seen[:8], signed=True) + self._horizon_ms <= self._now(key)
 
-    def _now(self, key: bytes) -> int:
-        return max(self._timers.now, self._floors.of(key))
-
     def _clean(self, key: bytes) -> None:
         """Delete what has expired of the next keys, if it is this key's turn."""
         if crc32(key) % CLEAN_ONE_IN:
@@ -123,6 +124,17 @@ class Deduplicator:
             if self._expired(each, seen):
                 self._store.delete(each)
         self._meta.put(self._cursor_key, rows[-1][0] + b"\0" if len(rows) == CLEAN_KEYS else b"")
+
+
+def _time_for(timers: TimerQueue, floors: Floors, placing: Callable[[bytes], bytes] | None) -> Callable[[bytes], int]:
+    """Return the function that tells the event time for a key of the store."""
+
+    def time_for(key: bytes) -> int:
+        if not floors.kept:
+            return timers.now
+        return max(timers.now, floors.of(key if placing is None else placing(key)))
+
+    return time_for
 
 
 def with_number(ranges: Sequence[Range], number: int) -> tuple[Range, ...] | None:
@@ -161,3 +173,11 @@ def _key(what: str, found: object) -> bytes:
     if not isinstance(key, bytes) or not key:
         raise TaskError(f"deduplicate: the record's {what} is {found!r}: need a str or bytes that is not empty")
     return key
+
+
+def _key_of_parts(serde: Serde[Any], what: str, found: object) -> bytes:
+    """Return the bytes of an id or a session that has several parts. Raises SerdeError."""
+    try:
+        return functions_of(serde)[0](found)
+    except Exception as error:
+        raise encode_error(serde, found, error, f"deduplicate: the record's {what}: ") from error

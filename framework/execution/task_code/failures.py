@@ -8,7 +8,7 @@ from bdb import BdbQuit
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from grete.api.serdes.serde import decode_error
+from grete.api.serdes.serde import decode_error, shortened
 from grete.api.stateful.declaration import Give, Stateful
 from grete.api.tasks.methods import ReturnError
 from grete.api.tasks.timers import Clock, Timer
@@ -117,7 +117,7 @@ def _letter_writer(site: Site, declared: Input[Any, Any], policy: DeadLetter) ->
 
     A letter is not dated ahead of the clock: a broker may take no such record, and the letter is where it is to go.
     """
-    send = site.outputs.dead_letter(policy.topic.name)
+    send = site.outputs.dead_letter(policy.topic)
 
     def write(batch: RecordBatch, index: int, error: Exception) -> None:
         cell = None if batch.headers is None else batch.headers[index]
@@ -159,22 +159,25 @@ def _told(site: Site, cause: Exception, error: Exception, where: Mapping[str, st
 # --- Timers, windows and joins ---
 
 
-def timer_name(clock: Clock, key: str) -> str:
+def timer_name(clock: Clock, key: object) -> str:
     """Return the name of one of the task's own timers in errors."""
-    return f"timer {key_text(key)}" if clock == "event" else f"wall-clock timer {key_text(key)}"
+    text = key_text(key) if isinstance(key, str) else shortened(key)
+    return f"timer {text}" if clock == "event" else f"wall-clock timer {text}"
 
 
-def guarded_timer(site: Site, policy: Errors, call: Callable[[Timer], None]) -> Callable[[Timer], None]:
-    """Return ``call``, which gives a timer to ``on_timer``, with the error policy of Timers()."""
+def guarded_timer(
+    site: Site, policy: Errors, encode: Callable[[Any], bytes], call: Callable[[Timer[Any]], None]
+) -> Callable[[Timer[Any]], None]:
+    """Return ``call``, which gives a timer to ``on_timer``, with the error policy of Timers(); ``encode``: of keys."""
 
-    def letter(timer: Timer) -> DueLetter:
-        return timer.key.encode(), None, timer.at, {"grete.timer": str(timer.at)}
+    def letter(timer: Timer[Any]) -> DueLetter:
+        return encode(timer.key), None, timer.at, {"grete.timer": str(timer.at)}
 
     if policy == "fail":
         return call
     aside = _aside(site, policy, lambda timer: f"{timer_name(timer.clock, timer.key)} at {timer.at}", letter)
 
-    def guarded(timer: Timer) -> None:
+    def guarded(timer: Timer[Any]) -> None:
         _guarded(site, lambda: call(timer), aside(timer))
 
     return guarded
@@ -211,7 +214,7 @@ def _aside(
 ) -> Callable[[T], Callable[[Exception], None]]:
     """Return the function called before the method, which may change a value; it returns the step after a failure."""
     if isinstance(policy, DeadLetter):
-        send = site.outputs.dead_letter(policy.topic.name)
+        send = site.outputs.dead_letter(policy.topic)
 
         def with_letter(due: T) -> Callable[[Exception], None]:
             key, value, timestamp, told = letter(due)

@@ -5,9 +5,10 @@ from functools import partial
 from typing import Any
 
 from grete.api.jobs.graph import StageGraph
+from grete.api.serdes.serde import functions_of
 from grete.api.stateful.declaration import Stateful
 from grete.api.tasks.methods import ReturnError, refuse_return
-from grete.api.tasks.timers import Clock, Timer
+from grete.api.tasks.timers import Clock, Timer, key_of, text_of
 from grete.errors import ConfigError, FrameworkError, TaskError
 from grete.execution.limits import FIRED_TIMERS, SLICE_TIMERS
 from grete.execution.records.user_traceback import user_line
@@ -32,7 +33,7 @@ class Firing:
         self._where = site.task.where
         self._stateful: dict[str, Stateful] = {}  # by name
         self._late_before = 0  # records that those of earlier instances dropped
-        self._on_timer: dict[Clock, Callable[[Timer], None]] = {}
+        self._on_timer: dict[Clock, Callable[[DueTimer], None]] = {}
         self.wall = TimerQueue(site.overlay.store(TIMERS), wall=True) if "wall" in stage.timers else None
         self._in_init = False
         self.slices = False  # no more than a slice of timers fires in one call (E10)
@@ -72,11 +73,14 @@ class Firing:
             declared, wall = stage.declared_timers(clock), clock == "wall"
             queue, owner = (self.wall, WALL) if wall and self.wall is not None else (site.timers, "")
             schedule, cancel = partial(queue.schedule, owner), partial(queue.cancel, owner)
+            if (text := text_of(declared.key)) is not None:
+                schedule, cancel = partial(_with_text, text, schedule), partial(_with_text, text, cancel)
             if wall and site.clock is not None:
                 schedule = partial(self._schedule_decided, schedule)
             setattr(task, attribute, bound(declared, schedule=schedule, cancel=cancel))
             call = partial(self._call_on_timer, task.on_timer)
-            self._on_timer[clock] = guarded_timer(site, declared.errors, call)
+            guarded = guarded_timer(site, declared.errors, functions_of(declared.key)[0], call)
+            self._on_timer[clock] = partial(_fire, guarded, clock, key_of(declared.key) or str)
 
     def begin(self) -> None:
         """Note that the task's ``init`` is over."""
@@ -131,7 +135,7 @@ class Firing:
         """The times of the last timer that is set, and of the last one of a window; of those that tell something."""
         return self._site.timers.last({name for name, each in self._stateful.items() if not each.tells})
 
-    def _schedule_decided(self, schedule: Callable[..., None], at: int, key: str = "") -> None:
+    def _schedule_decided(self, schedule: Callable[..., None], at: int, key: Any = "") -> None:
         if self._in_init:
             raise TaskError(
                 "init sets a wall-clock timer: init runs at each start, and in deterministic mode a start must change "
@@ -165,15 +169,14 @@ class Firing:
 
     def _call(self, due: DueTimer) -> None:
         if due.owner in ("", WALL):
-            clock = _clock_of(due)
-            self._on_timer[clock](Timer(due.at, due.key, clock))
+            self._on_timer[_clock_of(due)](due)
         elif (owner := self._stateful.get(due.owner)) is not None:
             owner.fire(due.at, due.key)
         else:
             text = f"{self._where}: the state has timers of a window or join {due.owner!r}: declare it again"
             raise ConfigError(text, stage=self._stage.name)
 
-    def _call_on_timer(self, on_timer: Callable[[Timer], object], timer: Timer) -> None:
+    def _call_on_timer(self, on_timer: Callable[[Timer[Any]], object], timer: Timer[Any]) -> None:
         early = timer.clock == "wall"  # what it sends must not be late for what waits for this task's event time
         self._site.outputs.timestamp = max(timer.at, self._site.timers.now) if early else timer.at
         if (returned := on_timer(timer)) is not None:
@@ -183,3 +186,12 @@ class Firing:
 def _clock_of(due: DueTimer) -> Clock:
     """Return the clock of one of the task's own timers."""
     return "wall" if due.owner == WALL else "event"
+
+
+def _fire(call: Callable[[Timer[Any]], None], clock: Clock, key_of: Callable[[str], Any], due: DueTimer) -> None:
+    call(Timer(due.at, key_of(due.key), clock))
+
+
+def _with_text(text: Callable[[Any], str], act: Callable[[int, str], None], at: int, key: Any = "") -> None:
+    """Set or cancel a timer whose key is not just text."""
+    act(at, text(key))

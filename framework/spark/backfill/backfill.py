@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from grete.api.jobs.definition import define, encode_definition
 from grete.api.jobs.graph import StageGraph
 from grete.api.jobs.job import Job
+from grete.api.serdes.serde import placing_of
 from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.execution.build import store_names, writes_outside
@@ -259,10 +260,12 @@ def histories_of(spark: "SparkSession", wanted: BackfillSpec) -> dict[str, Topic
     """Return the history of each topic that does not come from the log. Raises ConfigError."""
     topology = wanted.job.topology()
     whole = {topic: count for counts in topology.broadcast.values() for topic, count in counts.items()}
+    inputs = (each.topic for stage in wanted.job.stages for each in stage.inputs.values())
+    placing = {topic.name: placing_of(topic.key) for topic in inputs}
     return {
         topic: read_history(
             spark, source, topic, whole.get(topic) or wanted.job.count_of(topic), wanted.columns.get(topic, {})
-        )
+        )._replace(placing=placing.get(topic))
         for topic, source in wanted.sources.items()
         if topic not in wanted.from_log
     }

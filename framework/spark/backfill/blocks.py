@@ -6,6 +6,7 @@ binary cell, so Spark moves a few large rows, and sorts them by their first time
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -24,6 +25,7 @@ _PLACE = ("_path", "_block")
 _TIME = "_time"  # of a block whose rows are not in the order of the column timestamp
 
 SeenBlock = Callable[[str, int, int, int], None]  # of a block: path, rows, first and last time in ms
+PlacingPart = Callable[[bytes], bytes] | None
 TimesOf = Callable[[Sequence[bytes | None], Sequence[int]], Sequence[int]]  # of values and the topic's times, in ms
 
 
@@ -31,11 +33,14 @@ def _nothing(_file: str, _rows: int, _first_ms: int, _last_ms: int) -> None:
     """Take no account."""
 
 
-def cutter(partitions: int, times_of: TimesOf | None = None) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def cutter(
+    partitions: int, times_of: TimesOf | None = None, placing: PlacingPart = None
+) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """Return the function that makes blocks of a split's rows: ``_path`` and ``_block``, then a task's columns.
 
-    ``times_of``: the times to order them by; None: the column timestamp.
+    ``times_of``: the times to order them by; None: the column timestamp. ``placing``: as of ``partitions_of``.
     """
+    numbers_of = partial(_numbers, partitions=partitions, placing=placing)
 
     def cut(batches: Iterable[Any]) -> Iterator[Any]:
         held: list[Any] = []
@@ -43,12 +48,12 @@ def cutter(partitions: int, times_of: TimesOf | None = None) -> Callable[[Iterab
         for batch in batches:
             for each, part in _by_place(batch):
                 if held and (each != place or count >= _ROWS_MAX * partitions or size >= _BYTES_MAX):
-                    yield _blocks(held, place, first, partitions, times_of)
+                    yield _blocks(held, place, first, numbers_of, times_of)
                     first, held, count, size = first + count, [], 0, 0
                 place, count, size = each, count + len(part), size + part.nbytes
                 held.append(part)
         if held:
-            yield _blocks(held, place, first, partitions, times_of)
+            yield _blocks(held, place, first, numbers_of, times_of)
 
     return cut
 
@@ -91,15 +96,15 @@ def _by_place(batch: Any) -> Iterator[tuple[tuple[str, int], Any]]:
         begin = end
 
 
-def _blocks(held: list[Any], place: Any, first: int, partitions: int, times_of: TimesOf | None) -> Any:
+def _blocks(held: list[Any], place: Any, first: int, numbers_of: Callable[[Any], Any], times_of: TimesOf | None) -> Any:
     """Return a block for each partition that has any of the rows, in the order of time, then in their own."""
     rows = pa.Table.from_batches(held).combine_chunks().to_batches()[0]
-    numbers, times = _numbers(rows, partitions), _times(rows, times_of)
+    numbers, times = numbers_of(rows), _times(rows, times_of)
     if times_of is not None or rows.column("timestamp").null_count:
         rows = rows.append_column(_TIME, pa.array(times))
     rises = bool((times[1:] >= times[:-1]).all())
     order = np.argsort(numbers, kind="stable") if rises else np.lexsort((times, numbers))
-    ends = np.cumsum(np.bincount(numbers, minlength=partitions))
+    ends = np.cumsum(np.bincount(numbers))
     sorted_rows, sorted_times = rows.take(pa.array(order)), times[order]
     found, begins, blocks = [], [], []
     begin = 0
@@ -133,9 +138,9 @@ def _times(rows: Any, times_of: TimesOf | None) -> Any:
     return np.array(times_of(cells(rows.column("value")), column.to_pylist()), np.int64)
 
 
-def _numbers(rows: Any, partitions: int) -> Any:
+def _numbers(rows: Any, *, partitions: int, placing: PlacingPart) -> Any:
     """Return the partition of each row: by key as live, by its value's checksum if it has none."""
-    numbers = partitions_of(rows.column("key"), partitions)
+    numbers = partitions_of(rows.column("key"), partitions, placing)
     if not numbers.null_count:
         return numbers.to_numpy()
     values = rows.column("value").filter(numbers.is_null()).to_pylist()

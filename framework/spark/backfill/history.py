@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from grete.errors import ConfigError
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.account.file_rows import FileRange
-from grete.spark.backfill.blocks import DDL, ORDER, TimesOf, cutter
+from grete.spark.backfill.blocks import DDL, ORDER, PlacingPart, TimesOf, cutter
 from grete.spark.backfill.sources import COLUMNS, FILES, WHOLE, source_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class TopicHistory(NamedTuple):
     ends: dict[int, int] | None
     files: Mapping[int, Sequence[FileRange]] = {}
     partitions: int = 0  # of the topic
+    placing: PlacingPart = None  # as of ``murmur2.partitions_of``
 
     def by_partition(self, partitions: int, times_of: TimesOf | None = None) -> "DataFrame":
         """Return a Spark partition for each of the job's: rows in the order of offsets, or blocks (``blocks.rows_of``).
@@ -56,7 +57,7 @@ class TopicHistory(NamedTuple):
 
         if self.ends is not None:
             return self.rows.repartitionById(partitions, f.col("partition")).sortWithinPartitions("offset")
-        blocks = self.rows.mapInArrow(cutter(partitions, times_of), DDL)
+        blocks = self.rows.mapInArrow(cutter(partitions, times_of, self.placing), DDL)
         return blocks.repartitionById(partitions, f.col("partition")).sortWithinPartitions(*ORDER)
 
     def until(self, resume: Mapping[TopicPartition, int], topic: str) -> "TopicHistory":

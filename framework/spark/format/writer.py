@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from grete.api.serdes.serde import placing_in_store
 from grete.errors import ConfigError
 from grete.job.metadata import guarantee_entry
 from grete.job.topics import create_topics
@@ -223,7 +224,8 @@ def _task_of(own: range, number: int | None) -> int:
 def partitioned(frame: "DataFrame", **options: str) -> "DataFrame":
     """Return a table of key and value with its partition, in one Spark task for each: as ``format`` takes it.
 
-    ``options``: those of the format, store among them. The partition is that of the key, by murmur2 as everywhere.
+    ``options``: those of the format, store among them. The partition is that of the key, by murmur2 as everywhere, and
+    of a Key that of its first part.
     """
     from pyspark.sql.functions import col
     from pyspark.sql.pandas.functions import arrow_udf
@@ -232,9 +234,12 @@ def partitioned(frame: "DataFrame", **options: str) -> "DataFrame":
     know_serdes(read)
     stage, store = find_store(read)
     key, count = key_column(read.own["job"], read.job, stage.name, store), stage.partitions
+    placing = placing_in_store(store.key)
 
     def number(keys: pa.Array) -> pa.Array:
-        return pa.array([0 if cell is None else partition_of(cell, count) for cell in key.cells(keys)], pa.int32())
+        cells = key.cells(keys)
+        placed = cells if placing is None else [None if cell is None else placing(cell) for cell in cells]
+        return pa.array([0 if cell is None else partition_of(cell, count) for cell in placed], pa.int32())
 
     number.__annotations__ = {"keys": pa.Array, "return": pa.Array}  # Spark looks at them, and wants no text
     place = arrow_udf(number, "int")  # type: ignore[call-overload]  # Arrow's own types

@@ -17,7 +17,7 @@ from grete.execution.timing.floors import FLOOR
 from grete.execution.timing.reserved_stores import FILES_OWNER, META, OUTBOX, STREAM_TIME, TIMERS
 from grete.spark.moving.rows import EVERYWHERE, numbers_of
 from grete.state.read.live_entries import event_time_of
-from grete.state.write.moving.routes import Route, check_floors, times_to_begin_with
+from grete.state.write.moving.routes import EVIDENCE_MAX, Route, check_floors, times_to_begin_with
 from grete.stores.overlay.expiring_store import horizon
 
 FOLDED = "store int, key binary, value binary, report binary"
@@ -70,6 +70,7 @@ class _Fold:
         self._times: dict[int, bytes] = {}  # source → event time that it has saved
         self._begin: list[tuple[bytes, bytes]] = []  # times to begin with that are not written yet
         self._floors = set[bytes]()  # the keys of those of before
+        self._known: dict[int, set[bytes]] = {}  # the record keys of stores of which several entries have one
 
     def without_resets(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that have keys; those without one come first of their store."""
@@ -175,13 +176,15 @@ class _Fold:
             self.report.counts[number] = self.report.counts.get(number, 0) + int(count)
             if not route.moves or number == META:
                 continue
-            if number == TIMERS:
-                keys = rows.filter(pa.array(stores == TIMERS)).column("key").to_pylist()
-                telling = sum(route.tells(TIMERS, key) for key in keys)
-            else:
-                telling = int(count)
-            if telling:
-                self.report.seen[number] = self.report.seen.get(number, 0) + telling
+            if number != TIMERS and number not in route.keys.forms:
+                self.report.seen[number] = self.report.seen.get(number, 0) + int(count)
+                continue
+            known = self._known.setdefault(number, set())
+            if len(known) < EVIDENCE_MAX:
+                keys = rows.filter(pa.array(stores == number)).column("key").to_pylist()
+                known |= {key for key in (route.keys.of(number, each) for each in keys) if key is not None}
+            if known:
+                self.report.seen[number] = len(known)
 
 
 def _last_of(rows: pa.RecordBatch, *names: str) -> Any:

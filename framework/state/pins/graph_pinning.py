@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grete.api.jobs.changes import PLAN
-from grete.api.jobs.definition import stage_changes
+from grete.api.jobs.changes import PLAN, stage_changes
 from grete.api.jobs.job import Job
 from grete.core.changelog.damage import entry as reading
 from grete.core.graph.graph_check import WAY_BACK, check_commit, check_known

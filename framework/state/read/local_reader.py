@@ -18,7 +18,8 @@ from grete.api.jobs.definition import changes_of_state, decode_definition, take_
 from grete.api.jobs.graph import StageGraph
 from grete.api.jobs.job import Job
 from grete.api.jobs.versions import as_declared
-from grete.api.serdes.serde import Serde, decode_error, functions_of
+from grete.api.serdes.key import prefix_of
+from grete.api.serdes.serde import Serde, decode_error, encode_error, functions_of, placing_in_store
 from grete.api.store import Store
 from grete.closable import Closable
 from grete.errors import ConfigError, TransientError
@@ -56,9 +57,7 @@ class LocalReader(Closable):
 
     def find(self, store: Store[K, V], key: K) -> Iterator[tuple[int, V]]:
         """Yield (partition, value) from each partition that has the key."""
-        tasks = place_of(self._job, store)[0].partitions
-        first = partition_of(key_bytes(self._job, store, key), tasks)
-        for partition in (first, *(p for p in range(tasks) if p != first)):
+        for partition in places_of(self._job, store, key_bytes(self._job, store, key)):
             self.changelog_position(self._task_of(store, partition))
             value = self.at(store, key, partition)
             if value is not None:
@@ -106,9 +105,11 @@ class LocalReader(Closable):
         _, family = self._place_of(store)
         return self._seen(self._task_of(store, partition)).scan(family, b"")
 
-    def prefix(self, store: Store[K, V], prefix: K, partition: int | None = None) -> Iterator[tuple[K, V]]:
+    def prefix(
+        self, store: Store[K, V], prefix: K | tuple[Any, ...], partition: int | None = None
+    ) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
-        return self._scan(store, key_bytes(self._job, store, prefix), partition)
+        return self._scan(store, prefix_bytes(self._job, store, prefix), partition)
 
     def all(self, store: Store[K, V], partition: int | None = None) -> Iterator[tuple[K, V]]:
         """Yield every (key, value), of one partition or of all."""
@@ -268,6 +269,22 @@ def place_of(job: Job, store: Store[Any, Any]) -> tuple[StageGraph, int]:
 def key_bytes(job: Job, store: Store[K, Any], key: K) -> bytes:
     """Return a key as the job writes it, by its version of the serdes. Raises ConfigError, SerdeError."""
     return _declared(job, store)[1].key.encode(key)
+
+
+def prefix_bytes(job: Job, store: Store[K, Any], prefix: K | tuple[Any, ...]) -> bytes:
+    """Return the bytes with which the keys begin that begin with a prefix. Raises ConfigError, SerdeError."""
+    serde = _declared(job, store)[1].key
+    try:
+        return prefix_of(serde)(prefix)
+    except Exception as error:
+        raise encode_error(serde, prefix, error, f"store {store.name}: ") from error
+
+
+def places_of(job: Job, store: Store[Any, Any], raw_key: bytes) -> list[int]:
+    """Return the partitions of a store, the one first where its key belongs by murmur2."""
+    tasks, placing = place_of(job, store)[0].partitions, placing_in_store(_declared(job, store)[1].key)
+    first = partition_of(raw_key if placing is None else placing(raw_key), tasks)
+    return [first, *(partition for partition in range(tasks) if partition != first)]
 
 
 def _declared(job: Job, store: Store[K, V]) -> tuple[StageGraph, Store[K, V]]:

@@ -20,11 +20,18 @@ from grete.logs.partition_reader import rows
 from grete.ports import LogReader
 from grete.protocol.changelog_position import ChangelogPosition, decode_changelog_position
 from grete.protocol.ids import split_producer_id
-from grete.protocol.partitioner import partition_of
 from grete.state.read.checkpoints.commits import all_wirings
 from grete.state.read.checkpoints.snapshots import newest, refuse_other_graph
 from grete.state.read.live_entries import rows_of, stored_of
-from grete.state.read.local_reader import LocalReader, decoded_row, key_bytes, place_of, store_named
+from grete.state.read.local_reader import (
+    LocalReader,
+    decoded_row,
+    key_bytes,
+    place_of,
+    places_of,
+    prefix_bytes,
+    store_named,
+)
 from grete.stores.overlay.expiring_store import expiry_of
 
 K = TypeVar("K")
@@ -62,11 +69,9 @@ class NewestReader(Closable):
         return store_named(self._job, name)
 
     def find(self, store: Store[K, V], key: K) -> Iterator[tuple[int, V]]:
-        """Yield (partition, value) from each partition that has the key: the one of murmur2(key) is asked first."""
+        """Yield (partition, value) from each partition that has the key: the one by murmur2 is asked first."""
         wanted = key_bytes(self._job, store, key)
-        tasks = place_of(self._job, store)[0].partitions
-        first = partition_of(wanted, tasks)
-        for partition in (first, *(p for p in range(tasks) if p != first)):
+        for partition in places_of(self._job, store, wanted):
             if self._is_current(store, partition):
                 value = self._local.at(store, key, partition)
                 if value is not None:
@@ -78,9 +83,9 @@ class NewestReader(Closable):
                     if raw_key == wanted
                 )
 
-    def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
+    def prefix(self, store: Store[K, V], prefix: K | tuple[Any, ...]) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
-        return self._scan(store, key_bytes(self._job, store, prefix))
+        return self._scan(store, prefix_bytes(self._job, store, prefix))
 
     def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
         """Yield every (key, value)."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from grete.api.jobs.job import Job
+from grete.api.serdes.key import Key
 from grete.api.serdes.serde import Serde, bytes_serde, int64, ordered_int64, utf8
 from grete.api.topics.topic import Topic
 from grete.errors import ConfigError, FrameworkError, SerdeError
@@ -31,8 +32,10 @@ def from_text(serde: Serde[Any], text: str) -> Any:
             return bytes.fromhex(text)
         if serde in (int64, ordered_int64):
             return int(text)
+        if isinstance(serde, Key):
+            return serde.of_plain(msgspec.json.decode(text))
         return serde.decode(text.encode())  # JSON; other serdes know what to do with text, or refuse it
-    except (ValueError, SerdeError) as error:
+    except (ValueError, TypeError, SerdeError) as error:
         raise ConfigError(f"{text!r} is not a key of serde {serde.name}: {error}") from error
 
 

@@ -8,7 +8,7 @@ from grete.api.store import Store
 from grete.ports import LogReader
 from grete.state.read.checkpoints.snapshots import Snapshot
 from grete.state.read.live_entries import rows_of
-from grete.state.read.local_reader import decoded_row, key_bytes, place_of, store_named
+from grete.state.read.local_reader import decoded_row, key_bytes, place_of, prefix_bytes, store_named
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,9 +32,9 @@ class SnapshotReader:
             if raw_key == wanted:
                 yield partition, decoded_row(store, raw_key, raw)[1]
 
-    def prefix(self, store: Store[K, V], prefix: K) -> Iterator[tuple[K, V]]:
+    def prefix(self, store: Store[K, V], prefix: K | tuple[Any, ...]) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition."""
-        wanted = key_bytes(self._job, store, prefix)
+        wanted = prefix_bytes(self._job, store, prefix)
         return (decoded_row(store, key, raw) for _, key, raw in self._rows(store) if key.startswith(wanted))
 
     def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:

@@ -32,8 +32,8 @@ from tests.support.draining import drain
 SETTINGS = Settings(checkpoint_interval_ms=100, event_time_idle_ms=600)
 CLUSTER = "local[2,3]"  # that of the tests' session
 CODE = """
-from grete import HoppingWindow, Input, IntervalJoin, Job, Output, Pair, Record, SessionWindow, SlidingWindow, Store
-from grete import TableJoin, Task, Timer, Timers, Topic, TumblingWindow, VersionedStore, Window, int64, utf8
+from grete import HoppingWindow, Input, IntervalJoin, Job, Key, Output, Pair, Record, SessionWindow, SlidingWindow
+from grete import Store, TableJoin, Task, Timer, Timers, Topic, TumblingWindow, VersionedStore, Window, int64, utf8
 
 orders = Topic("NAME-orders", key=utf8, value=int64)
 summed = Topic("NAME-summed", key=utf8, value=int64)
@@ -43,6 +43,7 @@ told = Topic("NAME-told", key=utf8, value=int64)
 class Keep(Task):
     orders = Input(orders)
     sums = Store("sums", key=utf8, value=int64)
+    parts = Store("parts", key=Key(utf8, int64), value=int64)
     recent = Store("recent", key=utf8, value=int64, ttl_ms=1_000)
     both = TableJoin("both", utf8, int64, int64, how="left")
     blocks = TumblingWindow("blocks", 70, key=utf8, value=int64, grace_ms=20)
@@ -52,7 +53,7 @@ class Keep(Task):
     met = IntervalJoin("met", before_ms=40, after_ms=90, key=utf8, left=int64, right=int64, how="outer", grace_ms=5)
     known = VersionedStore("known", utf8, int64, retention_ms=100)
     patience = Timers()
-    reminders = Timers(clock="wall")
+    reminders = Timers(clock="wall", key=Key(utf8, int64))
     summed = Output(summed)
     told = Output(told)
 
@@ -62,6 +63,7 @@ class Keep(Task):
         self.sums.put(key, total)
         if value == 9:
             self.sums.delete(key)
+        self.parts.put((key, value % 3), value)
         self.recent.put(key, value)
         put = self.both.put_left if value % 2 else self.both.put_right
         put(key, record.timestamp, None if value == 8 else value)
@@ -74,7 +76,7 @@ class Keep(Task):
         self.told.send(f"known {key}", self.known.get(key, record.timestamp - 100, -1))
         self.known.put(key, record.timestamp, value)
         self.patience.schedule(record.timestamp + 700, key)
-        self.reminders.schedule(record.timestamp + 1_000_000_000, key)
+        self.reminders.schedule(record.timestamp + 1_000_000_000, (key, value))
         self.summed.send(key, total)
 
     def on_timer(self, timer: Timer) -> None:

@@ -56,7 +56,10 @@ def test_a_rescale_by_spark_equals_one_by_a_process(tmp_path: Path) -> None:
         moved = spark.rescale(5, mover)
     assert moved.entries == expected.entries
     assert {name for name, count in moved.entries.items() if count} == {
-        *(f"keep/{store}" for store in ("_timers", "both", "recent", "sums", "blocks", "hops", "near", "visits")),
+        *(
+            f"keep/{store}"
+            for store in ("_timers", "both", "parts", "recent", "sums", "blocks", "hops", "near", "visits")
+        ),
         *(f"keep/{store}" for store in ("met-left", "met-right", "known")),
         "count/counts",
     }

@@ -141,9 +141,9 @@ class Recount(NamedTuple):
         )
         history = self.histories[topic]
         if history.ends is None:
-            count = history.partitions
+            count, placing = history.partitions, history.placing
             by_key: Any = arrow_udf  # its stubs do not know it as we call it
-            own = by_key(lambda keys: partitions_of(keys, count), "int")("k")
+            own = by_key(lambda keys: partitions_of(keys, count, placing), "int")("k")
             found = found.withColumn("p", f.coalesce(own, f.crc32(f.coalesce("v", f.lit(b""))) % count))
         return found
 

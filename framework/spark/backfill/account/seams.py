@@ -9,12 +9,12 @@ from itertools import islice
 from typing import NamedTuple
 
 from grete.api.jobs.job import Job
+from grete.api.serdes.key import PartitionBy, partition_by
 from grete.api.serdes.serde import Serde
 from grete.errors import ConfigError
 from grete.logs.partition_reader import rows
 from grete.ports import LogReader, LogRow
 from grete.protocol.ids import TopicPartition
-from grete.protocol.partitioner import partition_of
 from grete.spark.backfill.ranges import Ends, InputRanges
 
 _RECORDS_MAX = 100  # of a partition, whose keys are looked at
@@ -69,6 +69,7 @@ def check_keys(job: Job, ends: Ends, seams: Seams, found: Mapping[str, Collectio
     ``found``: topic → the keys that the tasks were asked for and have seen.
     """
     whole = {topic for counts in job.topology().broadcast.values() for topic in counts}
+    places = {each.topic.name: partition_by(each.topic.key) for stage in job.stages for each in stage.inputs.values()}
     for partition, seam in seams.items():
         topic = partition.topic
         for key, other in seam.keys.items():
@@ -80,7 +81,9 @@ def check_keys(job: Job, ends: Ends, seams: Seams, found: Mapping[str, Collectio
                     partition=partition,
                 )
         elsewhere = (
-            [] if topic in whole or ends[topic] is not None else _elsewhere(partition, seam, job.count_of(topic))
+            []
+            if topic in whole or ends[topic] is not None
+            else _elsewhere(places[topic], partition, seam, job.count_of(topic))
         )
         if elsewhere:
             raise ConfigError(
@@ -92,8 +95,8 @@ def check_keys(job: Job, ends: Ends, seams: Seams, found: Mapping[str, Collectio
             )
 
 
-def _elsewhere(partition: TopicPartition, seam: Seam, count: int) -> list[bytes]:
-    return [key for key in seam.keys if partition_of(key, count) != partition.partition]
+def _elsewhere(place: PartitionBy, partition: TopicPartition, seam: Seam, count: int) -> list[bytes]:
+    return [key for key in seam.keys if place(key, count) != partition.partition]
 
 
 def _other_bytes(serde: Serde[object] | None, key: bytes) -> bytes | None:

@@ -6,9 +6,10 @@ outside, and in what is left of streams of other stages.
 """
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from grete.api.jobs.job import Job
+from grete.api.serdes.serde import placing_of
 from grete.errors import ConfigError
 from grete.logs.partition_reader import rows_left
 from grete.ports import JobLogReader, LogRow
@@ -30,9 +31,10 @@ def check_origin(log: JobLogReader, job: Job, routes: Sequence[Route]) -> None:
             continue
         stage = job.stage(route.stage)
         streams = [stream.topic for stream in topology.streams_into(stage.ordinal) if not stream.broadcast]
-        inputs = [*topology.keyed_externals_of(stage.ordinal), *streams]
+        inputs, declared = [*topology.keyed_externals_of(stage.ordinal), *streams], stage.inputs_by_log_topic(topology)
+        places = {topic: placing_of(declared[topic].topic.key) for topic in inputs}
         for store, sample in _samples(log, route).items():
-            if missing := _not_read(log, inputs, {*streams}, sample):
+            if missing := _not_read(log, places, {*streams}, sample):
                 kept = " A stream keeps what was processed for stream_retention_ms." if streams else ""
                 raise ConfigError(
                     f"store {store}: no record that is still in {', '.join(inputs)} has the key "
@@ -62,14 +64,23 @@ def _least(keys: Iterable[bytes]) -> list[bytes]:
     return sorted({*keys}, key=zlib.crc32)[:SAMPLE]
 
 
-def _not_read(log: JobLogReader, topics: Iterable[str], streams: set[str], keys: set[bytes]) -> set[bytes]:
-    """Return the keys that no record has. Reads until all are found. ``streams``: those with frames."""
+def _not_read(
+    log: JobLogReader,
+    topics: Mapping[str, Callable[[bytes], bytes] | None],
+    streams: set[str],
+    keys: set[bytes],
+) -> set[bytes]:
+    """Return the keys that no record has. Reads until all are found.
+
+    ``topics``: each with the function that takes the part of a key that places it. ``streams``: those with frames.
+    """
     left = keys.copy()
-    for topic in topics:
+    for topic, placing in topics.items():
         for number in range(log.partitions(topic) or 0):
             at = TopicPartition(topic, number)
             for row in rows_left(log, at, *log.bounds(at)):
-                left.difference_update(_keys(row, at) if topic in streams else [row.key])
+                found = _keys(row, at) if topic in streams else [row.key]
+                left.difference_update(found if placing is None else [placing(key) for key in found if key])
                 if not left:
                     return left
     return left

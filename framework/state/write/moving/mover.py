@@ -10,7 +10,7 @@ from grete.ports import Log, LogReader
 from grete.protocol.changelog_position import ChangelogPosition
 from grete.state.write.bulk.bulk_write_attempt import Attempt, AttemptData, BulkWrite
 from grete.state.write.moving.entries import chunks, entries_of
-from grete.state.write.moving.routes import Route, check_floors, check_seen, counted, times_to_begin_with
+from grete.state.write.moving.routes import Evidence, Route, check_floors, check_seen, counted, times_to_begin_with
 
 Columns = tuple[list[int], list[bytes], list[bytes | None]]
 
@@ -37,7 +37,7 @@ class InProcess:
 
     def check(self, routes: Sequence[Route], *, assume_keyed: bool) -> None:
         """As of Mover."""
-        seen = Counter[str]()
+        seen = Evidence()
         times: dict[str, set[bytes]] = {}
         floors: dict[str, set[bytes]] = {}
         for route in routes:
@@ -45,7 +45,7 @@ class InProcess:
             for store, key, value in entries_of(self._log, route):
                 route.check(store, key)
                 if route.tells(store, key):
-                    seen[f"{route.stage}/{route.stores[store]}"] += 1
+                    seen.add(route, store, key)
                 elif store == META and key == STREAM_TIME:
                     saved = value
                 elif store == META and key.startswith(FLOOR):
@@ -54,7 +54,7 @@ class InProcess:
         for route in routes:
             check_floors(route, floors.get(route.stage, ()))
         apart = {route.stage for route in routes if route.moves and len(times[route.stage]) > 1}
-        check_seen(routes, seen, apart, assume_keyed=assume_keyed)
+        check_seen(routes, seen.counts(), apart, assume_keyed=assume_keyed)
 
     def write(self, routes: Sequence[Route], bulk_write: BulkWrite) -> tuple[list[AttemptData], Counter[str]]:
         """As of Mover."""

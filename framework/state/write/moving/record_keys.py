@@ -1,4 +1,4 @@
-"""The record key of each entry of a task's state, which decides the entry's partition.
+"""The record key of each entry of a task's state, or the part of it that places the record.
 
 Plain data, so that Spark's executors may have it.
 """
@@ -7,29 +7,31 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from grete.api.jobs.graph import StageGraph
-from grete.api.serdes.serde import topic_key
+from grete.api.serdes.serde import placing_in_store, utf8
+from grete.api.tasks.timers import of_timer
 from grete.execution.timing.reserved_stores import TIMERS
+from grete.execution.timing.timers import WALL
 
 _NAME = 8  # in a timer's key: 8 bytes of time, a byte of length, owner, key (grete.execution.timing.timers)
 
-InTopic = Callable[[bytes], bytes]  # a key as a store has it → as a topic has it
+InTopic = Callable[[bytes], bytes]  # a key as a store has it → what places its record, as a topic has it
 
 
 class KeyForm(NamedTuple):
-    """Location of the record's key in a store's key: a slice of it, perhaps in another form."""
+    """Location, in a store's key, of what places its record: a slice of it, perhaps in another form."""
 
     start: int = 0
     stop: int | None = None
     in_topic: InTopic | None = None  # None: it is the same
 
     def of(self, key: bytes) -> bytes:
-        """Return the record's key."""
+        """Return the record's key, or the part of it that places the record."""
         part = key[self.start : self.stop]
         return part if self.in_topic is None else self.in_topic(part)
 
 
 class TimerOwner(NamedTuple):
-    """The owner of a timer that the task itself did not set: a window, join or versioned store."""
+    """The owner of a timer whose key is not just text: a window, join or versioned store, or the task's Timers()."""
 
     key_of_timer: Callable[[str], bytes | None]
     in_topic: InTopic | None
@@ -76,12 +78,16 @@ def timer_with(key: bytes, of_timer: bytes, new: bytes) -> bytes:
 def record_keys(graph: StageGraph) -> RecordKeys:
     """Return the forms of the keys in a stage's state."""
     ids = graph.store_ids()
-    forms = {ids[store.name]: KeyForm(in_topic=topic_key(store.key)) for store in graph.stores.values()}
+    plain = (*graph.stores.values(), *graph.seen.values())
+    forms = {ids[store.name]: KeyForm(in_topic=placing_in_store(store.key)) for store in plain}
     by_time = {*graph.expiring_ids(), *(ids[store.name] for store in graph.seen.values())}
     for each in graph.stateful.values():
         of_each = [ids[store.name] for store in each.stores().values()]
-        forms |= dict.fromkeys(of_each, KeyForm(*each.key_at, topic_key(each.key)))
+        forms |= dict.fromkeys(of_each, KeyForm(*each.key_at, placing_in_store(each.key)))
         by_time |= {*of_each} if each.by_time else set()
-    owners = {each.name: TimerOwner(each.key_of_timer, topic_key(each.key)) for each in graph.stateful.values()}
+    owners = {each.name: TimerOwner(each.key_of_timer, placing_in_store(each.key)) for each in graph.stateful.values()}
+    for clock in graph.timers:
+        if (key := graph.declared_timers(clock).key) is not utf8:
+            owners[WALL if clock == "wall" else ""] = TimerOwner(of_timer, placing_in_store(key))
     told = {store: form for store, form in forms.items() if form != KeyForm()}
     return RecordKeys(told, owners, frozenset(by_time))

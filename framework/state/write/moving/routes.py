@@ -16,7 +16,7 @@ from grete.execution.calls.kept_results import is_kept
 from grete.execution.deterministic.outputs import AT, is_of_outputs
 from grete.execution.deterministic.processor import CALLS, RECORDS
 from grete.execution.timing.floors import Floor
-from grete.execution.timing.reserved_stores import EVENT_TIME, FILES_OWNER, META, OUTBOX, STREAM_TIME, TURN
+from grete.execution.timing.reserved_stores import EVENT_TIME, FILES_OWNER, META, OUTBOX, STREAM_TIME, TIMERS, TURN
 from grete.job.key_metadata import Placement, Places
 from grete.protocol.partitioner import crc32_partition_of
 from grete.quoting import key_text
@@ -26,6 +26,7 @@ from grete.state.write.moving.record_keys import RecordKeys, record_keys
 
 BACKFILL = "it cannot be rescaled; run its history through a job with other partitions instead: grete backfill"
 BITS_MIN = 20  # of evidence that a store is keyed as the records are: a chance of one in a million to be wrong
+EVIDENCE_MAX = 1_000  # keys of a store that are remembered: more prove no more
 _OF_ONE_TASK = (STREAM_TIME, AT, CALLS, RECORDS)  # in META: what becomes of the first is not its route's to say
 FLOORS_MAX = 8  # of a task: each costs a lookup with each record
 
@@ -91,7 +92,7 @@ class Route(NamedTuple):
             raise ConfigError(
                 f"store {self.stage}/{self.stores[store]}: key {key_text(record_key)} is in partition "
                 f"{self.partition}, and its own key would be in {belongs}: it is not keyed as the records are: "
-                f"{BACKFILL}",
+                f"{BACKFILL}; there declare its key as Key, with the record's key as its first part",
                 stage=self.stage,
             )
 
@@ -155,6 +156,28 @@ def check_seen(routes: Sequence[Route], seen: Mapping[str, int], apart: Collecti
                 f"cannot tell from {keys} key{'s' * (keys != 1)} in {count} partition{'s' * (count != 1)} whether the "
                 f"keys of store {name} are the records' keys: if you know that they are, add --assume-keyed"
             )
+
+
+class Evidence:
+    """The record keys that tell, by store, where its entries belong: each counts once, up to a bound."""
+
+    def __init__(self) -> None:
+        self._whole = Counter[str]()  # of stores with a record's key as it is, which has one entry
+        self._parts: dict[str, set[bytes]] = {}
+
+    def add(self, route: Route, store: int, key: bytes) -> None:
+        """Take an entry that tells."""
+        name = f"{route.stage}/{route.stores[store]}"
+        if store != TIMERS and store not in route.keys.forms:
+            self._whole[name] += 1
+            return
+        known, record_key = self._parts.setdefault(name, set()), route.keys.of(store, key)
+        if record_key is not None and len(known) < EVIDENCE_MAX:
+            known.add(record_key)
+
+    def counts(self) -> dict[str, int]:
+        """Return "stage/store" → keys."""
+        return {**self._whole, **{name: len(known) for name, known in self._parts.items()}}
 
 
 def counted(route: Route, counts: Mapping[int, int]) -> Counter[str]:
