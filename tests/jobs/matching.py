@@ -1,0 +1,40 @@
+"""A matching engine: the book of a symbol is a store, best price first and then the order that came first."""
+
+from typing import Literal
+
+from grete import Input, Job, Key, Output, Record, Store, Task, Topic, int64, json, utf8
+
+Side = Literal["buy", "sell"]
+
+orders = Topic("orders", key=utf8, value=json(tuple[Side, int, int]))  # by symbol: side, price, pieces
+trades = Topic("trades", key=utf8, value=json(tuple[int, int]))  # by symbol: price, pieces
+
+
+class Match(Task):
+    orders = Input(orders)
+    book = Store("book", key=Key(utf8, utf8, int64, int64), value=int64)  # symbol, side, rank, number → pieces
+    numbers = Store("numbers", key=utf8, value=int64)  # of a symbol's orders
+    out = Output(trades)
+
+    def process(self, record: Record[str, tuple[Side, int, int]]) -> None:
+        symbol, (side, price, pieces) = record.key, record.value
+        number = self.numbers.get(symbol, 0) + 1
+        self.numbers.put(symbol, number)
+        other = "sell" if side == "buy" else "buy"
+        for entry, there in self.book.prefix((symbol, other)):
+            rank = entry[2]
+            at = rank if other == "sell" else -rank
+            if not pieces or (at > price if side == "buy" else at < price):
+                break
+            traded = min(pieces, there)
+            pieces -= traded
+            if traded == there:
+                self.book.delete(entry)
+            else:
+                self.book.put(entry, there - traded)
+            self.out.send(symbol, (at, traded))
+        if pieces:
+            self.book.put((symbol, side, price if side == "sell" else -price, number), pieces)
+
+
+job = Job("matching", stages=[Match], partitions=2)
