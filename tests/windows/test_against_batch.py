@@ -136,6 +136,30 @@ def test_final_results_hold_what_was_not_late(kind: str, seed: int) -> None:
         assert set(result.value.split("+")) <= whole[result.key, result.start, result.end]
 
 
+@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_result_of_the_end_is_kept_up_to_date(kind: str, mode: Mode) -> None:
+    """With ``emit="end"`` the last result of each window before the final one says the same, through crashes."""
+    declared = KINDS[kind][0]()
+    vars(declared)["emit"] = "end"
+    kit = Kit(job_of(declared, mode), partitions=2)
+    feed(kit, 7)
+    kit.run(crashes=4, seed=7)
+    last: dict[tuple[str, int], Result] = {}
+    told, finals = 0, 0
+    for result in results(kit):
+        if result.final:
+            assert last.pop((result.key, result.start)).value == result.value
+            finals += 1
+            continue
+        told += 1
+        for start in result.replaces:
+            last.pop((result.key, start), None)
+        last[result.key, result.start] = result
+    assert last == {}
+    assert told > finals > 40
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_left_of_closed_windows(kind: str) -> None:
     """Once all windows are closed, the store has only those of the last record."""

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from grete import Every, Input, Job, Record, Task, int64, utf8
+from grete import Every, Input, Job, Output, Record, Task, Timer, Timers, Window, int64, utf8
 from grete.api.stateful.windows import WindowStore
+from grete.api.tasks.mode import Mode
+from grete.api.topics.topic import Errors
 from grete.errors import ConfigError, GraphError
 from grete.testing import Kit
 from tests.windows.jobs import (
@@ -92,6 +94,55 @@ def test_results_come_every_so_often_if_there_is_something_new(
     assert [result for result in found if result.value != "end"] == expected
 
 
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        (
+            Tumbling("w", 100, grace_ms=200, emit="end", **texts()),
+            [early(0, 100, "1+2"), early(0, 100, "1+2+4"), early(100, 200, "3+5")],
+        ),
+        (
+            Tumbling("w", 100, grace_ms=50, emit="end", **texts()),
+            [early(0, 100, "1+2"), early(0, 100, "1+2+4"), Result("a", 0, 100, "1+2+4"), early(100, 200, "3+5")],
+        ),
+        (
+            Tumbling("w", 100, emit="end", **texts()),
+            [Result("a", 0, 100, "1+2"), Result("a", 100, 200, "3+5")],
+        ),
+        (
+            Hopping("w", 100, 50, grace_ms=50, emit="end", **texts()),
+            [
+                early(-50, 50, "1"),
+                Result("a", -50, 50, "1"),  # at 100, when the next one ends
+                early(0, 100, "1+2"),
+                early(0, 100, "1+2+4"),
+                Result("a", 0, 100, "1+2+4"),
+                early(50, 150, "2+3+5"),
+                Result("a", 50, 150, "2+3+5"),
+                early(100, 200, "3+5"),
+            ],
+        ),
+        (
+            Session("w", 30, merge=lambda a, b: a + b, grace_ms=200, emit="end", **texts()),
+            [early(0, 1, "1"), early(60, 61, "2"), early(0, 61, "1+2+4", 60), early(110, 141, "3+5")],
+        ),
+        (
+            Sliding("w", 20, grace_ms=200, emit="end", **texts()),
+            [
+                *(early(s, s + 21, t) for s, t in [(-20, "1"), (40, "2"), (10, "4"), (90, "3"), (120, "5")]),
+                Result("a", -20, 1, "1"),
+            ],
+        ),
+    ],
+)
+def test_a_result_comes_at_the_end_and_with_each_late_record(
+    window: WindowStore[str, list[str]], expected: list[Result]
+) -> None:
+    """Within the grace, as Flink's allowed lateness has it; the final result comes behind it in any case."""
+    found = run(window, (0, "1"), (60, "2"), (110, "3"), (30, "4"), (140, "5"), (210, "end"))
+    assert [result for result in found if "end" not in result.value] == expected
+
+
 def test_what_is_sent_early_carries_the_time_at_which_it_is_sent() -> None:
     """An early result has the record's time or that of its moment, a final one the last ms of its window."""
     for emit, times in (("update", [1, 29, 99]), (Every(30), [30, 99])):
@@ -132,8 +183,8 @@ FOR_EVER = (1 << 63) - 1  # Java's Long.MAX_VALUE
         ),
         (lambda: Session("w", 0, utf8, int64, max), "need gap_ms >= 1, grace_ms >= 0"),
         (lambda: Session("w", 1, utf8, int64, max, grace_ms=-1), "need gap_ms >= 1, grace_ms >= 0"),
-        (lambda: Tumbling("w", 1, utf8, int64, emit="early"), "need 'final', 'update' or Every"),  # type: ignore[arg-type]  # that is the test
-        (lambda: Tumbling("w", 1, utf8, int64, emit=Every(0)), "need 'final', 'update' or Every"),
+        (lambda: Tumbling("w", 1, utf8, int64, emit="early"), "need 'final', 'update', 'end' or Every"),  # type: ignore[arg-type]  # that is the test
+        (lambda: Tumbling("w", 1, utf8, int64, emit=Every(0)), "need 'final', 'update', 'end' or Every"),
     ],
 )
 def test_declarations_that_make_no_windows_are_refused(declare: Any, text: str) -> None:
@@ -154,3 +205,93 @@ def test_a_task_with_windows_has_on_window() -> None:
 
     with pytest.raises(GraphError, match=r"declares a SessionWindow and has no on_window\(self, window\)"):
         Job("silent", stages=[Silent])
+
+
+# --- Late records to an output ---
+
+
+class Aside(Task):
+    """Counts by the minute, and sends late records aside without a line for it."""
+
+    source = Input(lines)
+    late = Output(late_topic)
+    minutes = Tumbling("minutes", 60, grace_ms=5, late_to=late, **texts())
+    hops = Hopping("hops", 60, 30, **texts())
+    ticks = Timers()
+
+    def process(self, record: Record[str, str]) -> None:
+        """Update both; a timer updates one of them, too, and no record is in process then."""
+        self.minutes.update(record.key, record.timestamp, lambda seen: [*(seen or ()), record.value])
+        self.hops.update(record.key, record.timestamp, lambda seen: [*(seen or ()), record.value])
+        self.ticks.schedule(record.timestamp + 1, record.key)
+
+    def on_timer(self, timer: Timer) -> None:
+        """Come too late."""
+        self.minutes.update(timer.key, 0, lambda seen: [*(seen or ()), "tick"])
+
+    def on_window(self, window: Window[str, list[str]]) -> None:
+        """Do nothing."""
+
+
+class Behind(Task):
+    """Reads what was late, as any other stream."""
+
+    source = Input(late_topic)
+    out = Output(results_topic)
+
+    def process(self, record: Record[str, str]) -> None:
+        """Send it on with its time."""
+        self.out.send(record.key, {"late": record.value, "at": record.timestamp, "headers": len(record.headers)})
+
+
+def feed_late(kit: Kit) -> None:
+    """Feed two late records among others."""
+    for timestamp, key, text in (
+        (1, "a", "1"),
+        (70, "a", "2"),
+        (2, "b", "late"),
+        (59, "c", "late too"),
+        (90, "a", "3"),
+    ):
+        kit.feed(lines, key, text, timestamp=timestamp, headers=[("from", b"here")], partition=0)
+
+
+@pytest.mark.parametrize("mode", ["aligned", "deterministic"])
+@pytest.mark.parametrize("errors", ["fail", "drop"])
+def test_late_records_go_to_an_output_as_they_came(mode: Mode, errors: Errors) -> None:
+    """With key, value, time and headers, each once, through a crash behind each step; also where errors are passed."""
+
+    def fed() -> Kit:
+        own = type("Own", (Aside,), {"name": "aside", "source": Input(lines, errors=errors)})
+        kit = Kit(Job("asides", stages=[own], mode=mode))
+        feed_late(kit)
+        return kit
+
+    kit = fed()
+    kit.run()
+    found = [(r.key, r.value, r.timestamp, r.headers[:1]) for r in kit.outputs(late_topic)]
+    headers = (("from", b"here"),)  # in deterministic mode an output has its number behind them
+    assert found == [("b", "late", 2, headers), ("c", "late too", 59, headers)]
+    assert fed().check_crashes(at_most=20) >= 8
+
+
+def test_late_records_are_a_stream_of_the_job() -> None:
+    """Another stage reads them: they are an output like any other."""
+    kit = Kit(Job("asides", stages=[Aside, Behind]))
+    feed_late(kit)
+    kit.run(crashes=2, seed=3)
+    assert [(key, v["late"], v["at"]) for key, v in kit.pairs(results_topic)] == [
+        ("b", "late", 2),
+        ("c", "late too", 59),
+    ]
+
+
+def test_an_output_that_is_not_of_the_task_is_refused() -> None:
+    """And a task that takes records in batches: the window cannot know which of them is late."""
+    other = Tumbling("w", 60, late_to=Output(late_topic), **texts())
+    with pytest.raises(GraphError, match=r"window 'w': late_to=.* is no output of this task: declare it in the class"):
+        Job("late", stages=[type("T", (Aside,), {"w": other})])
+    with pytest.raises(
+        GraphError, match=r"window 'minutes' has late_to=, and process_batch takes many records at once"
+    ):
+        Job("late", stages=[type("T", (Aside,), {"process": None, "process_batch": lambda _self, _records: None})])

@@ -12,7 +12,7 @@ from grete.api.sinks.http import Http
 from grete.api.sinks.table import Table
 from grete.api.stateful.declaration import Stateful
 from grete.api.stateful.joins import Join
-from grete.api.stateful.windows import WindowStore
+from grete.api.stateful.windows import WindowStore, late_outputs
 from grete.api.store import Store
 from grete.api.tasks.calls import AnyCall, BatchCall, Call, check_calls
 from grete.api.tasks.handlers import Declared, check_handlers, declared_in, handlers_of
@@ -46,6 +46,7 @@ class StageGraph:
     timers: dict[Clock, str]  # the attributes of Timers(), by the clock that they go by
     batch: bool  # process_batch instead of process
     handlers: dict[str, str] = field(default_factory=dict)  # topic → the method that takes it, instead of process
+    late_outputs: Mapping[str, str] = field(default_factory=dict)  # window → the output that its late records go to
     awaits: bool = False  # process, or one of these, is an async def
     calls: dict[str, AnyCall] = field(default_factory=dict)
     mode: Mode = "aligned"
@@ -203,17 +204,21 @@ def describe(task: object, ordinal: int, mode: Mode = "aligned", partitions: int
     handlers = handlers_of(f"stage {name!r} ({task.__name__})", declared)
     own = getattr(task, "partitions", None)
     timers = [(attribute, value) for attribute, value in declared.items() if isinstance(value, Timers)]
+    outputs = {attribute: value for attribute, value in declared.items() if isinstance(value, Output)}
+    batch = callable(declared.get("process_batch"))
+    windows = [value for value in declared.values() if isinstance(value, WindowStore)]
     stage = StageGraph(
         name=name,
         ordinal=ordinal,
         task=task,
         inputs={attribute: value for attribute, value in declared.items() if isinstance(value, Input)},
-        outputs={attribute: value for attribute, value in declared.items() if isinstance(value, Output)},
+        outputs=outputs,
         stores={attribute: value for attribute, value in declared.items() if isinstance(value, Store)},
         stateful={attribute: value for attribute, value in declared.items() if isinstance(value, Stateful)},
         timers={each.clock: attribute for attribute, each in timers},
-        batch=callable(declared.get("process_batch")),
+        batch=batch,
         handlers=handlers,
+        late_outputs=late_outputs(f"stage {name!r} ({task.__name__})", windows, outputs, batch=batch),
         awaits=any(is_async(declared.get(each)) for each in ("process", *handlers.values())),
         calls={attribute: value for attribute, value in declared.items() if isinstance(value, Call | BatchCall)},
         mode=getattr(task, "mode", None) or mode,

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 from zoneinfo import ZoneInfo
 
 import tzdata
@@ -17,7 +17,7 @@ import tzdata
 from grete.api.serdes.serde import Serde
 from grete.api.stateful.common_windows import CommonWindows
 from grete.api.stateful.windows import EARLY, START, START_SIGN, Emit
-from grete.api.topics.topic import Errors
+from grete.api.topics.topic import Errors, Output
 from grete.errors import ConfigError, TaskError
 
 K = TypeVar("K")
@@ -119,6 +119,7 @@ class CalendarWindow(CommonWindows[K, V]):
         emit: Emit = "final",
         *,
         week_begins: Weekday | None = None,
+        late_to: Output[Any, Any] | None = None,
         errors: Errors = "fail",
     ) -> None:
         """Declare the window; it is also a store of this name.
@@ -133,7 +134,7 @@ class CalendarWindow(CommonWindows[K, V]):
                 f"{where}: unit = {unit!r}, week_begins = {week_begins!r}: need a day from 'monday' to 'sunday', and "
                 "unit 'week'"
             )
-        super().__init__(name, {}, key, value, grace_ms, emit, errors=errors)
+        super().__init__(name, {}, key, value, grace_ms, emit, late_to=late_to, errors=errors)
         first: Weekday = week_begins or "monday"
         self.sizes |= {"unit": unit, "zone": zone} | ({"week_begins": first} if unit == "week" else {})
         self.zone = zone_of(zone, where)
@@ -160,8 +161,8 @@ class CalendarWindow(CommonWindows[K, V]):
         """Give the values of the window that the timer is of. Wait for its end, if that is later by newer rules."""
         start = START.unpack(key[len(_OF_START) :].encode("latin-1"))[0] - START_SIGN
         end = self.end_of(start)
-        if at < end + self.grace_ms:
-            assert self.schedule is not None
-            self.schedule(end + self.grace_ms, key)
-        else:
-            self.give_final(start, end)
+        final = at >= end + self.grace_ms
+        if not final:
+            self.set_timers(start, end, at)
+        if final or (self.emit == "end" and at >= end):
+            self.give_all(start, end, final=final)

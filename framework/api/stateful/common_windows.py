@@ -2,13 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from grete.api.serdes.serde import Codec, Serde, functions_of, in_each_version
 from grete.api.stateful.declaration import KeySlice
 from grete.api.stateful.windows import START, START_SIGN, Emit, Window, WindowStore, give_early
 from grete.api.store import Store
-from grete.api.topics.topic import Errors
+from grete.api.topics.topic import Errors, Output
 from grete.errors import ConfigError
 
 K = TypeVar("K")
@@ -44,10 +44,11 @@ class CommonWindows(WindowStore[K, V]):
         grace_ms: int,
         emit: Emit,
         *,
+        late_to: Output[Any, Any] | None,
         errors: Errors,
     ) -> None:
         """As of WindowStore."""
-        super().__init__(name, sizes, key, value, grace_ms, emit, errors=errors)
+        super().__init__(name, sizes, key, value, grace_ms, emit, late_to=late_to, errors=errors)
         self.panes: Store[tuple[int, K | None], V] = Store(self.name, _pane_serde(self.key), self.value)
 
     def take(self, key: K, timestamp: int, change: Callable[[V | None], V]) -> bool:
@@ -62,26 +63,35 @@ class CommonWindows(WindowStore[K, V]):
             taken, pane = True, (start, key)
             before = panes.get(pane)
             if before is None:
-                assert self.schedule is not None
-                self.schedule(closes, self.timer_of(start))
+                self.set_timers(start, end, now)
             value = change(before)
             panes.put(pane, value)
-            if self.emit != "final":
-                give_early(self, Window(self.name, start, end, key, value, final=False), timestamp, closes)
+            if self.emit == "final" or (self.emit == "end" and end > now):
+                continue
+            give_early(self, Window(self.name, start, end, key, value, final=False), timestamp, closes)
         return taken
 
-    def give_final(self, start: int, end: int) -> None:
-        """Give the values of a window, by key, and delete them."""
-        for pane, value in self.panes.prefix((start, None)):
-            window: Window[K, V] = Window(self.name, start, end, pane[1], value)  # type: ignore[arg-type]  # only a prefix has no key
-            self.give_due(window, end - 1)
-            self.panes.delete(pane)
+    def set_timers(self, start: int, end: int, now: int) -> None:
+        """Set the timers of a window for all its keys: for when it closes and, with ``emit="end"``, for its end."""
+        assert self.schedule is not None
+        self.schedule(end + self.grace_ms, self.timer_of(start))
+        if self.emit == "end" and end > now:
+            self.schedule(end, self.timer_of(start))
 
-    def find(self, start: int, key: K) -> tuple[int, V] | None:
+    def give_all(self, start: int, end: int, *, final: bool) -> None:
+        """Give the values of a window, by key; those that are final are deleted."""
+        for pane, value in self.panes.prefix((start, None)):
+            window: Window[K, V] = Window(self.name, start, end, pane[1], value, final)  # type: ignore[arg-type]  # only a prefix has no key
+            self.give_due(window, end - 1)
+            if final:
+                self.panes.delete(pane)
+
+    def find(self, start: int, key: K, now: int) -> tuple[int, int, V] | None:
         """As of WindowStore."""
         end = self.end_of(start)
-        value = None if end + self.grace_ms <= self.time_for(key) else self.panes.get((start, key))
-        return None if value is None else (end, value)
+        closes = end + self.grace_ms
+        value = None if closes <= now else self.panes.get((start, key))
+        return None if value is None else (end, closes, value)
 
     @abstractmethod
     def starts(self, timestamp: int) -> Iterable[int]:
@@ -114,12 +124,12 @@ class HoppingWindow(CommonWindows[K, V]):
         grace_ms: int = 0,
         emit: Emit = "final",
         *,
+        late_to: Output[Any, Any] | None = None,
         errors: Errors = "fail",
     ) -> None:
         """Declare the window; it is also a store of this name. Raises ConfigError on sizes that make no windows."""
-        super().__init__(
-            name, {"size_ms": size_ms, "advance_ms": advance_ms}, key, value, grace_ms, emit, errors=errors
-        )
+        sizes = {"size_ms": size_ms, "advance_ms": advance_ms}
+        super().__init__(name, sizes, key, value, grace_ms, emit, late_to=late_to, errors=errors)
         if advance_ms > size_ms:
             raise ConfigError(
                 f"window {name!r}: advance_ms = {advance_ms} is more than size_ms = {size_ms}: records between two "
@@ -141,10 +151,12 @@ class HoppingWindow(CommonWindows[K, V]):
         return ""
 
     def close(self, at: int, key: str) -> None:
-        """Give the values of the one window that closes at ``at``."""
+        """Give the values of the one window that closes at ``at``, and with ``emit="end"`` of the one that ends."""
         assert not key
         end = at - self.grace_ms
-        self.give_final(end - self.size_ms, end)
+        self.give_all(end - self.size_ms, end, final=True)
+        if self.emit == "end" and self.grace_ms:
+            self.give_all(at - self.size_ms, at, final=False)
 
 
 class TumblingWindow(HoppingWindow[K, V]):
@@ -161,8 +173,10 @@ class TumblingWindow(HoppingWindow[K, V]):
         grace_ms: int = 0,
         emit: Emit = "final",
         *,
+        late_to: Output[Any, Any] | None = None,
         errors: Errors = "fail",
     ) -> None:
         """Declare the window; it is also a store of this name. Raises ConfigError on a bad size_ms or grace_ms."""
-        CommonWindows.__init__(self, name, {"size_ms": size_ms}, key, value, grace_ms, emit, errors=errors)
+        sizes = {"size_ms": size_ms}
+        CommonWindows.__init__(self, name, sizes, key, value, grace_ms, emit, late_to=late_to, errors=errors)
         self.size_ms = self.advance_ms = size_ms

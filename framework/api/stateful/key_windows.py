@@ -10,12 +10,12 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from grete.api.serdes.serde import Codec, Serde, functions_of, in_each_version
 from grete.api.stateful.windows import Emit, Window, WindowStore, give_early
 from grete.api.store import Store
-from grete.api.topics.topic import Errors
+from grete.api.topics.topic import Errors, Output
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -61,10 +61,11 @@ class KeyWindows(WindowStore[K, V]):
         grace_ms: int,
         emit: Emit,
         *,
+        late_to: Output[Any, Any] | None,
         errors: Errors,
     ) -> None:
         """As of WindowStore."""
-        super().__init__(name, sizes, key, value, grace_ms, emit, errors=errors)
+        super().__init__(name, sizes, key, value, grace_ms, emit, late_to=late_to, errors=errors)
         self.panes: Store[K, list[Pane[V]]] = Store(name, key, _panes_serde(value))
 
     def _keep(self, key: K, before: list[Pane[V]], panes: list[Pane[V]]) -> None:
@@ -103,11 +104,11 @@ class KeyWindows(WindowStore[K, V]):
             end = self._end(pane)
             self.give_due(Window(self.name, pane[0], end, pane_key, pane[2]), end - 1)
 
-    def find(self, start: int, key: K) -> tuple[int, V] | None:
+    def find(self, start: int, key: K, now: int) -> tuple[int, int, V] | None:
         """As of WindowStore."""
         for pane in self.panes.get(key, []):
-            if pane[0] == start and self._closes(pane) > self.time_for(key):
-                return self._end(pane), pane[2]
+            if pane[0] == start and (closes := self._closes(pane)) > now:
+                return self._end(pane), closes, pane[2]
         return None
 
     @abstractmethod
@@ -143,10 +144,11 @@ class SessionWindow(KeyWindows[K, V]):
         grace_ms: int = 0,
         emit: Emit = "final",
         *,
+        late_to: Output[Any, Any] | None = None,
         errors: Errors = "fail",
     ) -> None:
         """Declare the window; it is also a store of this name. Raises ConfigError on a bad gap_ms or grace_ms."""
-        super().__init__(name, {"gap_ms": gap_ms}, key, value, grace_ms, emit, errors=errors)
+        super().__init__(name, {"gap_ms": gap_ms}, key, value, grace_ms, emit, late_to=late_to, errors=errors)
         self.gap_ms = gap_ms
         self.merge = merge
 
@@ -173,8 +175,8 @@ class SessionWindow(KeyWindows[K, V]):
         self._keep(key, before, others)
         if self.emit == "final":
             return True
-        replaces = tuple(pane[0] for pane in joined if pane[0] != start)
-        give_early(self, Window(self.name, start, last + 1, key, value, False, replaces), timestamp, closes)
+        told = [each for (each, _, _) in joined if each != start and (self.emit != "end" or each + gap < now)]
+        give_early(self, Window(self.name, start, last + 1, key, value, False, (*told,)), timestamp, closes)
         return True
 
     def _end(self, pane: Pane[V]) -> int:
@@ -206,10 +208,13 @@ class SlidingWindow(KeyWindows[K, V]):
         grace_ms: int = 0,
         emit: Emit = "final",
         *,
+        late_to: Output[Any, Any] | None = None,
         errors: Errors = "fail",
     ) -> None:
         """Declare the window; it is also a store of this name. Raises ConfigError on bad difference_ms or grace_ms."""
-        super().__init__(name, {"difference_ms": difference_ms}, key, value, grace_ms, emit, errors=errors)
+        super().__init__(
+            name, {"difference_ms": difference_ms}, key, value, grace_ms, emit, late_to=late_to, errors=errors
+        )
         self.difference_ms = difference_ms
 
     def take(self, key: K, timestamp: int, change: Callable[[V | None], V]) -> bool:

@@ -6,7 +6,7 @@ what is late, when ``on_window`` is called, and the timers that call it.
 
 import struct
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
@@ -15,8 +15,8 @@ from grete.api.serdes.serde import Serde, functions_of, key_serde, topic_serde
 from grete.api.stateful.declaration import ResultLetter, Stateful
 from grete.api.stateful.spans import check_spans
 from grete.api.store import Store
-from grete.api.topics.topic import Errors
-from grete.errors import ConfigError
+from grete.api.topics.topic import Errors, Output
+from grete.errors import ConfigError, GraphError
 from grete.quoting import key_text
 
 K = TypeVar("K")
@@ -45,7 +45,7 @@ class Every(msgspec.Struct, frozen=True):
     ms: int
 
 
-Emit = Literal["final", "update"] | Every
+Emit = Literal["final", "update", "end"] | Every
 
 
 class WindowStore(Stateful, Generic[K, V]):
@@ -53,10 +53,14 @@ class WindowStore(Stateful, Generic[K, V]):
 
     ``on_window`` gets a window when it closes: once event time (see Timers) has reached its end + ``grace_ms``. With
     ``emit="update"`` it gets early results as well (``final`` is False), after each record, with ``Every(ms)`` less
-    often. A record is late if all its windows are closed: ``update`` drops it, counts it in ``late`` and returns False;
-    `grete run` and `grete up` show how many there were. If all inputs are idle, windows stay open. What ``on_window``
-    sends carries the window's last ms, end - 1, unless given: so a window in a later stage counts it in the same
-    period. What it sends with an early result carries the time of the record, or of event time.
+    often; with ``"end"`` at the window's end, and after each record that comes within ``grace_ms``. A record is late if
+    all its windows are closed: ``update`` drops it, counts it in ``late`` and returns False; `grete run` and `grete up`
+    show how many there were. If all inputs are idle, windows stay open. What ``on_window`` sends carries the window's
+    last ms, end - 1, unless given: so a window in a later stage counts it in the same period. What it sends with an
+    early result carries the time of the record, or of event time.
+
+    ``late_to``, an Output of the same task, gets each record in process for which ``update`` returns False: its key,
+    value, timestamp and headers. An update in ``on_timer`` and the like has no record, and is only counted.
 
     ``errors`` says what becomes of a result if ``on_window`` fails: as for an Input. What it did is undone; the window
     is closed all the same. The early result that a record gives at once fails as part of that record.
@@ -76,6 +80,7 @@ class WindowStore(Stateful, Generic[K, V]):
         grace_ms: int,
         emit: Emit,
         *,
+        late_to: Output[Any, Any] | None,
         errors: Errors,
     ) -> None:
         """``sizes``: argument → ms. Raises ConfigError on a size below 1, a negative grace_ms, another ``emit``."""
@@ -86,15 +91,18 @@ class WindowStore(Stateful, Generic[K, V]):
             raise ConfigError(f"window {name!r}: {given}: need {needed}")
         if isinstance(emit, Every):
             check_spans(f"window {name!r}: emit = Every", ms=emit.ms)
-        if emit not in ("final", "update") and not (isinstance(emit, Every) and emit.ms >= 1):
-            raise ConfigError(f"window {name!r}: emit = {emit!r}: need 'final', 'update' or Every(ms) of 1 ms or more")
+        if emit not in ("final", "update", "end") and not (isinstance(emit, Every) and emit.ms >= 1):
+            needed = "'final', 'update', 'end' or Every(ms) of 1 ms or more"
+            raise ConfigError(f"window {name!r}: emit = {emit!r}: need {needed}")
         super().__init__(name)
         self.sizes: dict[str, int | str] = {**sizes}  # what the job pins of where its windows lie
         self.key = key_serde(key)
         self.value = value
         self.grace_ms = grace_ms
         self.emit = emit
+        self.late_to = late_to
         self.errors = errors
+        self.send_late: Callable[[], None] = lambda: None  # the record in process; set on a running task
 
     @property
     def held_ms(self) -> int:
@@ -108,8 +116,10 @@ class WindowStore(Stateful, Generic[K, V]):
         on a bad key or value.
         """
         self.check_runs()
-        taken = self.take(key, timestamp, change)
-        self.late += not taken
+        if taken := self.take(key, timestamp, change):
+            return taken
+        self.late += 1
+        self.send_late()
         return taken
 
     @staticmethod
@@ -127,9 +137,13 @@ class WindowStore(Stateful, Generic[K, V]):
         raw = key[1:].encode("latin-1")
         start = START.unpack_from(raw)[0] - START_SIGN
         pane_key = functions_of(self.key)[1](raw[8:])
-        if (found := self.find(start, pane_key)) is not None:
-            end, value = found
-            self.give_due(Window(self.name, start, end, pane_key, value, final=False), min(at, end - 1))
+        now = (
+            at if self.emit == "end" else self.time_for(pane_key)
+        )  # Every gives none that the final one follows at once
+        if (found := self.find(start, pane_key, now)) is not None:
+            end, closes, value = found
+            if self.emit != "end" or closes - self.grace_ms <= at:  # else its end is later now, and has a timer
+                self.give_due(Window(self.name, start, end, pane_key, value, final=False), min(at, end - 1))
 
     def which(self, result: Window[K, V]) -> str:
         """As of Stateful."""
@@ -156,19 +170,50 @@ class WindowStore(Stateful, Generic[K, V]):
         """Give each value that is final at ``at`` to ``on_window`` and delete it; ``key``: of a timer of this kind."""
 
     @abstractmethod
-    def find(self, start: int, key: K) -> tuple[int, V] | None:
-        """Return the (end, value) of a window; None: there is none, or event time has closed it."""
+    def find(self, start: int, key: K, now: int) -> tuple[int, int, V] | None:
+        """Return (end, when it closes, value) of a window; None: there is none, or it is closed at ``now``."""
+
+
+def late_outputs(
+    where: str, windows: Iterable[WindowStore[Any, Any]], outputs: Mapping[str, Output[Any, Any]], *, batch: bool
+) -> dict[str, str]:
+    """Return window → the attribute of the task's output that its late records go to.
+
+    Raises GraphError: it is none of the task's, or the task takes records in a batch.
+    """
+    found = dict[str, str]()
+    for window in windows:
+        if window.late_to is None:
+            continue
+        if batch:
+            raise GraphError(
+                f"{where}: window {window.name!r} has late_to=, and process_batch takes many records at once: which of "
+                "them is late is not known: write process, or send it where update returns False"
+            )
+        attributes = [attribute for attribute, output in outputs.items() if output is window.late_to]
+        if not attributes:
+            raise GraphError(
+                f"{where}: window {window.name!r}: late_to={window.late_to!r} is no output of this task: declare it in "
+                "the class, before the window, as in late = Output(topic), and give that: late_to=late"
+            )
+        found[window.name] = attributes[0]
+    return found
 
 
 def give_early(store: WindowStore[K, V], window: Window[K, V], timestamp: int, closes: int) -> None:
     """Give ``on_window`` the early result of a window that a record has changed, now or later."""
     if store.emit == "final":
         return
-    if store.emit == "update" or window.replaces:
+    now, ends = store.time_for(window.key), closes - store.grace_ms
+    if store.emit == "update" or window.replaces or (store.emit == "end" and ends <= now):
         store.give(window, None)
+    if isinstance(store.emit, Every) and not window.replaces:
+        at = (max(timestamp, now) // store.emit.ms + 1) * store.emit.ms
+    elif store.emit == "end" and ends > now:
+        at = ends
+    else:
         return
-    assert isinstance(store.emit, Every) and store.schedule is not None
-    at = (max(timestamp, store.time_for(window.key)) // store.emit.ms + 1) * store.emit.ms
     if at < closes:
+        assert store.schedule is not None
         raw = START.pack(window.start + START_SIGN) + functions_of(store.key)[0](window.key)
         store.schedule(at, EARLY + raw.decode("latin-1"))

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from operator import length_hint
+from typing import Any
+
+from grete.api.record import Record
 
 
 class Reading:
     """The loops over records set it once a batch; then the iterator of the batch moves. Nothing is done per record."""
 
-    __slots__ = ("_batches", "_begun", "_keys", "left", "timers")
+    __slots__ = ("_batches", "_begun", "_keys", "left", "record", "timers")
 
     def __init__(self) -> None:
         self._batches = self._begun = self.timers = 0
         self.left = 0  # records of the last batch that wait for the timers before them
+        self.record: Record[Any, Any] | None = None  # in process, of a task whose windows set late ones aside
         self._keys: Iterator[bytes | None] = iter(())
 
     def begin(self, keys: Iterator[bytes | None]) -> None:

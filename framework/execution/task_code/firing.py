@@ -68,6 +68,8 @@ class Firing:
                 guard,
                 undone=lambda: site.overlay.undone,
             )
+            if output := stage.late_outputs.get(each.name):
+                vars(self._stateful[each.name])["send_late"] = partial(self._send_late, task, output)
             setattr(task, attribute, self._stateful[each.name])
         for clock, attribute in stage.timers.items():
             declared, wall = stage.declared_timers(clock), clock == "wall"
@@ -81,6 +83,12 @@ class Firing:
             call = partial(self._call_on_timer, task.on_timer)
             guarded = guarded_timer(site, declared.errors, functions_of(declared.key)[0], call)
             self._on_timer[clock] = partial(_fire, guarded, clock, key_of(declared.key) or str)
+
+    def _send_late(self, task: Any, output: str) -> None:
+        """Send the record in process, if there is one, to an output of the task, which is bound by then."""
+        if (record := self._site.reading.record) is not None:
+            aside = getattr(task, output)
+            aside.send(record.key, record.value, timestamp=record.timestamp, headers=record.headers)
 
     def begin(self) -> None:
         """Note that the task's ``init`` is over."""

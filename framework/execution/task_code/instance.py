@@ -22,7 +22,7 @@ from grete.execution.task_code.commit_requests import CommitRequests
 from grete.execution.task_code.deduplication import deduplicators_of
 from grete.execution.task_code.firing import Firing
 from grete.execution.task_code.ports import TaskTracing
-from grete.execution.task_code.process_loops import Loop, compile_loop
+from grete.execution.task_code.process_loops import Loop, compile_loop, noted
 from grete.execution.task_code.record_times import with_times
 from grete.execution.task_code.site import Site
 from grete.execution.timing.floors import Floors
@@ -99,6 +99,7 @@ class Instance:
         for topic, declared in self.inputs.items():
             method = stage.method_of(declared.topic.name)
             process = self.tracing.around(stage, self._function(task, method))
+            process = noted(self._site, process) if stage.late_outputs else process
             site = replace(self._site, out_of_order_ms=declared.out_of_order_ms)
             if self._records is not None:
                 loop = awaiting_loop(site, declared, process, self._records)

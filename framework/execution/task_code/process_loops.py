@@ -35,6 +35,20 @@ def compile_loop(site: Site, declared: Input[Any, Any], process: ProcessFunction
     return (_timed if by_event_time else _plain)(site, declared, process, method)
 
 
+def noted(site: Site, process: ProcessFunction) -> ProcessFunction:
+    """Return ``process``, during which the record is known to the windows that may set it aside as late."""
+    reading = site.reading
+
+    def noting(record: Any) -> object:
+        reading.record = record
+        try:
+            return process(record)
+        finally:
+            reading.record = None
+
+    return noting
+
+
 def _plain(site: Site, declared: Input[Any, Any], process: ProcessFunction, method: str) -> Loop:
     """Return the loop of a task without timers of event time: decode and call."""
     outputs, records_of, timed = site.outputs, _paced(site, declared), site.time is not None
