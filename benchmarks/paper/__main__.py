@@ -4,6 +4,7 @@ Each cell is a run of its own, with processes and topics of its own, and is kept
 ended. So the experiment can be cut at any time, or end itself after MINUTES (0: it runs nothing), and the same command
 goes on with what is missing, as long as the commit is the same. LOG: kafka (a broker of its own), kafka://host:port, or
 embedded. WRITE: puts docs/results/paper.json, the tables of its page and the pictures into docs, of what is there.
+ONLY=kills,sizes,widths,repeats: runs these parts alone; their tables take the place of those of the page.
 """
 
 import argparse
@@ -16,16 +17,17 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.paper.pictures import draw
-from benchmarks.paper.plan import CURVE_MS, Cell, Size, all_cells, beyond
-from benchmarks.paper.report import left_out, tables
+from benchmarks.paper.plan import CURVE_MS, PARTS, Cell, Size, all_cells, beyond
+from benchmarks.paper.report import killed, left_out, recovery, repeats, tables, widths
 from benchmarks.paper.rows import Kept, Row, row_of
 from benchmarks.results import Kept as Results
-from benchmarks.results import markdown, write
+from benchmarks.results import markdown, read, write
 from benchmarks.running import console, measure_any, taken
 from grete.logs.address import EMBEDDED, KAFKA
 from grete.testing.broker import find_broker
 
 OUT = Path("benchmarks/out")
+CHOSEN = {"kills": killed, "sizes": recovery, "widths": widths, "repeats": repeats}  # part → its rows
 WORDS_MAX = 200  # of an error that is kept
 WARM_UP = Cell("deterministic", CURVE_MS)  # a cold broker compiles
 
@@ -82,6 +84,17 @@ def results(cells: Sequence[Cell | Size], kept: Kept, log: str) -> Results:
     return Results([run], rows)
 
 
+def beside(earlier: Results, found: Results) -> Results:
+    """Return earlier results in which the tables of ``found``, a run of some parts, take the place of theirs."""
+    new = {part for part, chosen in CHOSEN.items() if chosen(found.cells)}
+    replaced = [row for part in new for row in CHOSEN[part](earlier.cells)]
+    left = [row for row in earlier.cells if row not in replaced]
+    now = {table.title: table for table in tables(left)}
+    for run in earlier.runs:
+        run.tables = [now[table.title] for table in run.tables if table.title in now]
+    return Results([*(run for run in earlier.runs if run.tables), *found.runs], [*left, *found.cells])
+
+
 def main() -> None:
     """Run what is missing; print the tables; with --write, put them and the pictures into docs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -89,14 +102,21 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, default=os.environ.get("MINUTES") or None, help="then it ends itself; 0: only the page"
     )
+    parser.add_argument("--only", default=os.environ.get("ONLY") or "", help=f"parts, of {', '.join(PARTS)}")
     parser.add_argument("--write", action="store_true", default=bool(os.environ.get("WRITE")), help="docs/results")
     options = parser.parse_args()
-    cells = all_cells()
+    asked = options.only.split(",") if options.only else []
+    if unknown := [part for part in asked if part not in PARTS]:
+        parser.error(f"--only {options.only}: no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
+    cells = [cell for part in asked for cell in PARTS[part]()] or all_cells()
     kept = Kept(OUT / f"paper-{taken().commit}-{options.log.partition(':')[0]}", cells)
     run_all(cells, kept, options.log, options.minutes)
     found = results(cells, kept, options.log)
+    if asked:
+        found.runs[0].command += f" ONLY={options.only}"
     console.print(markdown(found), markup=False, soft_wrap=True)
     if options.write:
+        found = beside(read("paper"), found) if asked else found
         draw(found.cells, Path("docs/images"))
         write("paper", found)
 

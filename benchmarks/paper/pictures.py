@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.latency.pictures import COLOURS, begin, figure_of, save
-from benchmarks.paper.report import curve, killed, recovery, steady, widths
+from benchmarks.paper.report import PERCENTILES, curve, killed, recovery, steady, widths
 from benchmarks.paper.rows import Row
 from benchmarks.paper.techniques import MICRO_BATCHES, TECHNIQUES, shown
 
@@ -42,10 +42,10 @@ def _lines(panel: Any, rows: Sequence[Row], x: str, y: str) -> list[Any]:
     return values
 
 
-def _pair(rows: Sequence[Row], x: str, label: str, path: Path) -> None:
-    """Draw p50 and p99, a panel each."""
-    figure, drawn = figure_of(1, 2)
-    for panel, quantile in zip(drawn, ("p50", "p99"), strict=True):
+def _percentiles(rows: Sequence[Row], x: str, label: str, path: Path) -> None:
+    """Draw the paper's percentiles, a panel each."""
+    figure, drawn = figure_of(2, 2)
+    for panel, quantile in zip(drawn, PERCENTILES, strict=True):
         panel.set(xscale="log", yscale="log", xlabel=label, ylabel="latency of a document, ms")
         _lines(panel, rows, x, f"{quantile}_ms")
         panel.minorticks_off()
@@ -54,11 +54,11 @@ def _pair(rows: Sequence[Row], x: str, label: str, path: Path) -> None:
 
 
 def _intervals(rows: Sequence[Row], path: Path) -> None:
-    _pair(rows, "checkpoint_interval_ms", "checkpoint interval, ms", path)
+    _percentiles(rows, "checkpoint_interval_ms", "checkpoint interval, ms", path)
 
 
 def _load(rows: Sequence[Row], path: Path) -> None:
-    _pair(rows, "rate", "documents a second", path)
+    _percentiles(rows, "rate", "documents a second", path)
 
 
 def _tasks(rows: Sequence[Row], path: Path) -> None:

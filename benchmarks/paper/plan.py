@@ -1,6 +1,7 @@
 """The cells of the experiment, table by table, and about how long each takes."""
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from benchmarks.latency.cell import RATE, WARM_S
@@ -11,29 +12,35 @@ CURVE_MS, KILLS_MS = 500, 1_000  # the interval of the tables that have one
 WIDTHS = (1, 2, 4, 8)  # tasks a stage
 WIDE_RATE = 20.0  # documents a second that 8 × 8 tasks keep up with on two cores
 RATES = (25.0, RATE, 100.0, 150.0, 200.0, 400.0, 800.0)
-KILLS_S = (4.0, 10.0, 16.0, 22.0)
+KILLS_S = (6.0, 14.0, 22.0)  # three, as in the paper's figure 9
 KILLS_LENGTH_S = 30.0
 CHECKPOINTS = 24  # of a cell: 20 are asked for, and a busy machine closes some late
 LEAST_S = 8.0
 KEYS = (10_000, 100_000, 1_000_000, 10_000_000)
+REPEATS = 4  # of a cell whose percentiles are to be told from chance
 ROUNDS, DOCUMENTS = 3, 100  # recoveries in each way, and what is committed before each
 OUTSIDE_S = 5.0  # of a cell: start, silence at the end, recount
 TASK_S = 0.5  # the same for each task of a stage
 FILLED_A_S, FILL_S = 90_000, 20.0  # a size of the state: postings a second, and all else
 
+REPEATED = ("at-least-once", "deterministic", "deterministic, sequenced")
 WIDE = ("at-least-once", "exactly-once", "deterministic", "deterministic, sequenced")
 CURVE = ("at-least-once", "strong productions", MICRO_BATCHES, *WIDE[1:])
 KILLED = ("at-most-once", "at-least-once", MICRO_BATCHES, *WIDE[1:])
 
 
 class Cell(NamedTuple):
-    """One run of the job. ``rate``: documents a second; ``kills``: s after the first document that counts."""
+    """One run of the job.
+
+    ``rate``: documents a second; ``kills``: s after the first document that counts; ``number``: of equal runs, from 1.
+    """
 
     mode: str
     checkpoint_interval_ms: int
     tasks: int = 2
     rate: float = RATE
     kills: tuple[float, ...] = ()
+    number: int = 0
 
     @property
     def seconds(self) -> float:
@@ -61,8 +68,8 @@ class Cell(NamedTuple):
     def name(self) -> str:
         """Return the name on the screen, and of its file."""
         kills = f", {len(self.kills)} kills" if self.kills else ""
-        width = f"{self.tasks}×{self.tasks}"
-        return f"{self.mode}, {self.checkpoint_interval_ms} ms, {width}, {self.rate:.0f} a second{kills}"
+        width, again = f"{self.tasks}×{self.tasks}", f", run {self.number}" if self.number else ""
+        return f"{self.mode}, {self.checkpoint_interval_ms} ms, {width}, {self.rate:.0f} a second{kills}{again}"
 
     @property
     def takes_s(self) -> float:
@@ -119,9 +126,24 @@ def curve() -> Iterator[Cell]:
     yield from (Cell(mode, CURVE_MS, rate=rate) for mode in CURVE for rate in RATES)
 
 
+def repeats() -> Iterator[Cell]:
+    """Yield equal runs of the techniques that send outputs at once, by turns."""
+    yield from (Cell(mode, CURVE_MS, number=number) for number in range(1, REPEATS + 1) for mode in REPEATED)
+
+
+# Parts that share no cell with another one: each can be measured alone.
+PARTS: Mapping[str, Callable[[], Iterator[Cell | Size]]] = {
+    "kills": kills,
+    "sizes": lambda: map(Size, KEYS),
+    "widths": widths,
+    "repeats": repeats,
+}
+
+
 def all_cells() -> list[Cell | Size]:
     """Return every cell once, table by table; rising load may end a curve before its last cell."""
-    return list(dict.fromkeys([*steady(), *kills(), *map(Size, KEYS), *widths(), *curve()]))
+    own = itertools.chain.from_iterable(part() for part in PARTS.values())
+    return list(dict.fromkeys([*steady(), *own, *curve()]))
 
 
 def beyond(cell: Cell | Size, found: Mapping[Cell | Size, dict[str, Any]]) -> bool:

@@ -1,19 +1,24 @@
 """The tables of the page, made from the rows alone."""
 
+import itertools
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from benchmarks.paper.plan import CURVE, CURVE_MS, INTERVALS_MS, KILLED, RATES, WIDE, WIDE_RATE, WIDTHS
+from benchmarks.paper.plan import CURVE, CURVE_MS, INTERVALS_MS, KILLED, RATES, REPEATED, WIDE, WIDE_RATE, WIDTHS
 from benchmarks.paper.rows import Row
 from benchmarks.paper.techniques import GUARANTEES, TECHNIQUES, shown
 from benchmarks.results import Cell, Table
 
-BOTH = "p50 / p99 ms (checkpoints; load average)"
+PERCENTILES = ("p50", "p75", "p95", "p99")  # the paper's
+LATENCY = f"{' / '.join(PERCENTILES)} ms (checkpoints; load average)"
+BASE = "at-least-once"  # what a guarantee's overhead is over
+COUNTS = {3: "Three", 4: "Four"}
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     """Return every table that there are figures for."""
     measured = [row for row in rows if "failed" not in row]
-    parts = (_steady, _widths, _costs, _curve, _killed, _recovery)
+    parts = (_steady, _overhead, _repeats, _widths, _costs, _curve, _killed, _recovery)
     return [table for part in parts if (table := part(measured)).rows]
 
 
@@ -41,6 +46,11 @@ def curve(rows: Iterable[Row]) -> list[Row]:
     ]
 
 
+def repeats(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of equal runs."""
+    return [row for row in rows if "number" in row]
+
+
 def killed(rows: Iterable[Row]) -> list[Row]:
     """Return the rows of runs with kills."""
     return [row for row in rows if "kills_s" in row]
@@ -52,16 +62,17 @@ def recovery(rows: Iterable[Row]) -> list[Row]:
 
 
 def _runs(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if "mode" in row and "kills_s" not in row]
+    return [row for row in rows if "mode" in row and "kills_s" not in row and "number" not in row]
 
 
-def both(row: Row | None) -> str | None:
-    """Return p50 and p99, and what belongs beside them."""
+def latency(row: Row | None) -> str | None:
+    """Return the percentiles, and what belongs beside them."""
     if row is None:
         return None
     checkpoints = f"{row['checkpoints']:,}" if row["mode"] != "no guarantee" else "none"
     full = ", saturated" if row["saturated"] else ""
-    return f"{row['p50_ms']:,.1f} / {row['p99_ms']:,.1f} ({checkpoints}; {row['load']:.1f}){full}"
+    figures = " / ".join(f"{row[f'{name}_ms']:,.1f}" for name in PERCENTILES)
+    return f"{figures} ({checkpoints}; {row['load']:.1f}){full}"
 
 
 def _grid(
@@ -75,7 +86,7 @@ def _grid(
 
 def _steady(rows: Sequence[Row]) -> Table:
     found = steady(rows)
-    grid = _grid(found, GUARANTEES, "checkpoint_interval_ms", sorted(INTERVALS_MS), both)
+    grid = _grid(found, GUARANTEES, "checkpoint_interval_ms", sorted(INTERVALS_MS), latency)
     names = {shown(mode): mode for mode in TECHNIQUES}
     costs = {shown(row["mode"]): row for row in found if row["checkpoint_interval_ms"] == CURVE_MS}
     lines: list[list[Cell]] = [
@@ -90,7 +101,7 @@ def _steady(rows: Sequence[Row]) -> Table:
     ]
     columns = ["technique", "guarantee", *(f"{interval:,} ms" for interval in sorted(INTERVALS_MS))]
     columns += [f"CPU ms a document at {CURVE_MS} ms", "index in the end"]
-    title = f"Guarantees and techniques, 2 × 2 tasks, 50 documents a second, by checkpoint interval: {BOTH}"
+    title = f"Guarantees and techniques, 2 × 2 tasks, 50 documents a second, by checkpoint interval: {LATENCY}"
     return Table(title, columns, lines)
 
 
@@ -100,10 +111,45 @@ def _index(rows: Sequence[Row]) -> str:
     return "equal" if not worst else f"off by {worst:,}"
 
 
+def _overhead(rows: Sequence[Row]) -> Table:
+    """Return the percentiles of each technique above those of at-least-once at the same interval."""
+    found = steady(rows)
+    bases = {row["checkpoint_interval_ms"]: row for row in found if row["mode"] == BASE}
+
+    def over(row: Row | None) -> Cell:
+        base = None if row is None else bases.get(row["checkpoint_interval_ms"])
+        if row is None or base is None:
+            return None
+        return " / ".join(f"{row[f'{name}_ms'] - base[f'{name}_ms']:+,.1f}" for name in PERCENTILES)
+
+    intervals = sorted(INTERVALS_MS)
+    grid = _grid(found, [mode for mode in GUARANTEES if mode != BASE], "checkpoint_interval_ms", intervals, over)
+    title = f"The same runs: ms over at-least-once at the same interval, {' / '.join(PERCENTILES)}"
+    columns = ["technique", *(f"{interval:,} ms" for interval in intervals)]
+    return Table(title, columns, grid if bases else [])
+
+
+def _repeats(rows: Sequence[Row]) -> Table:
+    """Return from where to where each percentile of equal runs goes."""
+    lines: list[list[Cell]] = []
+    for mode in REPEATED:
+        own = [row for row in repeats(rows) if row["mode"] == mode]
+        if own:
+            spread = [_range([row[f"{name}_ms"] for row in own]) for name in PERCENTILES]
+            lines.append([shown(mode), len(own), *spread, _range([row["load"] for row in own])])
+    columns = ["technique", "runs", *(f"{name} ms" for name in PERCENTILES), "load average"]
+    title = f"Equal runs, 2 × 2 tasks, 50 documents a second, {CURVE_MS} ms between checkpoints: least to most"
+    return Table(title, columns, lines)
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):,.1f} to {max(values):,.1f}"
+
+
 def _widths(rows: Sequence[Row]) -> Table:
     columns = ["technique", *(f"{tasks} × {tasks}" for tasks in WIDTHS)]
-    title = f"Tasks a stage, {WIDE_RATE:.0f} documents a second, {CURVE_MS} ms between checkpoints: {BOTH}"
-    return Table(title, columns, _grid(widths(rows), WIDE, "tasks", WIDTHS, both))
+    title = f"Tasks a stage, {WIDE_RATE:.0f} documents a second, {CURVE_MS} ms between checkpoints: {LATENCY}"
+    return Table(title, columns, _grid(widths(rows), WIDE, "tasks", WIDTHS, latency))
 
 
 def _costs(rows: Sequence[Row]) -> Table:
@@ -119,8 +165,8 @@ def _cpu(row: Row | None) -> Cell:
 
 def _curve(rows: Sequence[Row]) -> Table:
     columns = ["technique", *(f"{rate:.0f} a second" for rate in RATES)]
-    title = f"Latency over load, 2 × 2 tasks, {CURVE_MS} ms between checkpoints: {BOTH}"
-    return Table(title, columns, _grid(curve(rows), CURVE, "rate", RATES, both))
+    title = f"Latency over load, 2 × 2 tasks, {CURVE_MS} ms between checkpoints: {LATENCY}"
+    return Table(title, columns, _grid(curve(rows), CURVE, "rate", RATES, latency))
 
 
 def _killed(rows: Sequence[Row]) -> Table:
@@ -129,7 +175,7 @@ def _killed(rows: Sequence[Row]) -> Table:
         [
             shown(mode),
             ", ".join(f"{seconds:.2f}" for seconds in row["first_output_s"]),
-            both(row),
+            latency(row),
             row["records_again"],
             row["records_lost"],
             row["documents_lost"],
@@ -139,10 +185,16 @@ def _killed(rows: Sequence[Row]) -> Table:
         for mode in KILLED
         if (row := by.get(mode))
     ]
-    columns = ["technique", "first output after a kill, s", BOTH, "outputs again", "outputs lost"]
+    columns = ["technique", "first output after a kill, s", LATENCY, "outputs again", "outputs lost"]
     columns += ["documents not whole", "index: counted again", "index: not counted"]
-    title = "Four workers killed by SIGKILL, one every 6 s; 2 × 2 tasks, 50 documents a second, 1,000 ms"
+    kills: list[float] = next((row["kills_s"] for row in by.values()), [])
+    dead = f"{COUNTS.get(len(kills), len(kills))} workers killed by SIGKILL, one every {_every(kills):.0f} s"
+    title = f"{dead}; 2 × 2 tasks, 50 documents a second, 1,000 ms"
     return Table(title, columns, lines)
+
+
+def _every(times: Sequence[float]) -> float:
+    return statistics.median([after - before for before, after in itertools.pairwise(times)] or [0.0])
 
 
 def _recovery(rows: Sequence[Row]) -> Table:

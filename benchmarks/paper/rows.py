@@ -37,6 +37,8 @@ def row_of(cell: Cell | Size, result: Result) -> Row:
         "saturated": not cell.kills and drift > SATURATED_MS,
         "index": result["index"],
     }
+    if cell.number:
+        row["number"] = cell.number
     if not cell.kills:  # the CPU time of the killed went with them
         row["cpu_ms_a_document"] = round(1000 * result["cpu_s"] / result["documents"], 1)
     else:

@@ -11,11 +11,13 @@ import pytest
 
 from benchmarks import results
 from benchmarks.latency.cell import Result
+from benchmarks.paper.__main__ import beside
 from benchmarks.paper.__main__ import results as page_of
-from benchmarks.paper.plan import CURVE, CURVE_MS, RATES, Cell, Size, all_cells, beyond, curve
+from benchmarks.paper.plan import CURVE, CURVE_MS, PARTS, RATES, REPEATED, Cell, Size, all_cells, beyond, curve
 from benchmarks.paper.recount import Recount, broken, recount
 from benchmarks.paper.report import tables
 from benchmarks.paper.rows import Kept, Row, row_of
+from benchmarks.results import Run
 from tasks.inverted_index import END, Count
 
 TEXTS = ["one two one", "two"]
@@ -103,12 +105,47 @@ def test_a_saturated_technique_gets_no_higher_load() -> None:
 def test_the_tables_have_a_place_for_every_cell() -> None:
     """All cells measured: no table has a dash but where a technique has no interval; a failed cell is said so."""
     rows = [row_of(cell, SIZE if isinstance(cell, Size) else RESULT) for cell in all_cells()]
-    steady, widths, costs, load, kills, recovery = tables(rows)
-    dashes = {str(row[0]): row.count(None) for row in steady.rows if None in row}
-    assert dashes == {"no guarantee": 2, "strong productions": 2}
-    assert all(None not in row for table in (widths, costs, load, kills, recovery) for row in table.rows)
-    assert "10.0 / 10.0 (24; 1.3)" in widths.rows[0]
+    steady, overhead, repeats, widths, costs, load, kills, recovery = tables(rows)
+    for table in (steady, overhead):
+        dashes = {str(row[0]): row.count(None) for row in table.rows if None in row}
+        assert dashes == {"no guarantee": 2, "strong productions": 2}
+    assert all(None not in row for table in (repeats, widths, costs, load, kills, recovery) for row in table.rows)
+    assert "10.0 / 10.0 / 10.0 / 10.0 (24; 1.3)" in widths.rows[0]
     assert recovery.rows[0] == ["10,000", 3.46, 0.51, 1.52, 3, 2.0]
+
+
+def test_the_overhead_is_over_at_least_once_at_each_percentile_and_the_same_interval() -> None:
+    """Another interval's figures are not taken; equal runs show the least and the most of each percentile."""
+    base = RESULT | {"p50": 4.0, "p75": 5.0, "p95": 9.0, "p99": 16.0}
+    over = RESULT | {"p50": 5.5, "p75": 5.0, "p95": 30.0, "p99": 15.0}
+    rows = [row_of(Cell(mode, ms), over if ms == 500 else base) for ms in (500, 1_000) for mode in REPEATED]
+    rows[0] = row_of(Cell(REPEATED[0], 500), base)
+    rows += [row_of(Cell(REPEATED[0], 500, number=number), each) for number, each in ((1, base), (2, over))]
+    steady, overhead, repeats = tables(rows)[:3]
+    assert len(steady.rows) == 3  # the equal runs are not among them
+    name, *cells = overhead.rows[0]
+    assert name == "deterministic, transactional"
+    assert cells == [None, "+1.5 / +0.0 / +21.0 / -1.0", "+0.0 / +0.0 / +0.0 / +0.0"]
+    assert repeats.rows[0][:5] == ["at-least-once", 2, "4.0 to 5.5", "5.0 to 5.0", "9.0 to 30.0"]
+
+
+def test_a_part_that_is_measured_alone_takes_the_place_of_its_tables() -> None:
+    """The other tables stay with the run that measured them."""
+    rows = [row_of(cell, SIZE if isinstance(cell, Size) else RESULT) for cell in all_cells()]
+    whole = Run("whole", "a", "2026-11-24", "2 cores", {}, tables(rows))
+    new = [row_of(cell, RESULT | {"p50": 77.0, "kills_s": [4.0, 12.0, 20.0]}) for cell in PARTS["kills"]()]
+    part = Run("part", "b", "2026-11-30", "2 cores", {}, tables(new))
+    found = beside(results.Kept([whole], rows), results.Kept([part], new))
+    assert [run.command for run in found.runs] == ["whole", "part"]
+    assert [table.title[:20] for table in found.runs[1].tables] == ["Three workers killed"]
+    assert len(found.runs[0].tables) == len(tables(rows)) - 1
+    assert len(found.cells) == len(rows)
+    shown = [table for run in found.runs for table in run.tables]
+    assert sorted(shown, key=title_of) == sorted(tables(found.cells), key=title_of)
+
+
+def title_of(table: results.Table) -> str:
+    return table.title
 
 
 def test_what_does_not_count_or_is_missing_is_said(tmp_path: Path) -> None:
@@ -127,7 +164,8 @@ def test_what_does_not_count_or_is_missing_is_said(tmp_path: Path) -> None:
 def test_every_figure_of_the_page_comes_from_the_file() -> None:
     """The tables are those of the file's cells; the text names no measured figure that the tables lack."""
     kept = results.read("paper")
-    assert kept.runs[0].tables == tables(kept.cells)
+    shown_tables = [table for run in kept.runs for table in run.tables]
+    assert sorted(shown_tables, key=title_of) == sorted(tables(kept.cells), key=title_of)
     runs: list[dict[str, Any]] = [cell for cell in kept.cells if "checkpoints" in cell]
     assert all(cell["checkpoints"] >= 20 for cell in runs if cell["mode"] != "no guarantee")
     for cell in runs:
