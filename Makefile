@@ -24,7 +24,7 @@
 #                EXPERIMENT=intervals     early outputs, and throughput in aligned mode, from 100 ms to 10 minutes
 #                EXPERIMENT=dead_producer what goes on while a worker is dead, in each mode
 #                EXPERIMENT=snapshots     a new machine's first output, from the changelog and from a snapshot, on Kafka
-#                EXPERIMENT=shared_channel  early records: kept, read again, and what two other ways would cost
+#                EXPERIMENT=shared_channel  early records: kept, read again, and two other ways  ONLY="very late"
 #                EXPERIMENT=idle          what a job without records takes of the processor, on Kafka
 #                EXPERIMENT=pauses        how long apply, rescale and fork pause a job, on Kafka (root)
 #                EXPERIMENT=cluster       members join, leave, die on machines of their own, beside Kafka Streams (root, Maven, a JDK)

@@ -1,11 +1,15 @@
 """Four solutions for the shared channel: ``make bench EXPERIMENT=shared_channel [LOG=…] [SECONDS_EACH=8] [WRITE=1]``.
 
-Two sources write into the same two partitions, and one of them is late: each fifth of its lines takes LATE_MS. So its
-markers come late, and the records of the other one early. Solution 3 (keep them, in memory or on disk) and solution 2
-(skip them, seek back) are settings of the engine and are measured. Solutions 1 (wait for each other's markers) and 4
-(process on sight, process late records twice) are computed from what was measured in the same run.
+ONLY="very late" measures one of the two late sources; its tables take the place of those of the page.
+
+Two sources write into the same two partitions, and one of them is late, a little or very: each 5th or 100th of its
+lines takes a while. So its markers come late, and the records of the other one early. Solution 3 (keep them, in memory
+or on disk) and solution 2 (skip them, seek back) are settings of the engine and are measured. Solutions 1 (wait for
+each other's markers) and 4 (process on sight, process late records twice) are computed from what was measured in the
+same run.
 """
 
+import itertools
 import json
 import os
 import random
@@ -15,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +28,7 @@ from rich.progress import track
 
 from benchmarks.latency.ends import Receiver, Sender, receiver, sender
 from benchmarks.on_kafka import make_topic
-from benchmarks.results import Kept, Table, write
+from benchmarks.results import Kept, Run, Table, read, write
 from benchmarks.running import console, taken
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
 from grete.job.directory import JobDirectory
@@ -32,18 +37,33 @@ from grete.job.topics import create_topics
 from grete.logs.address import EMBEDDED, IN_DIRECTORY, KAFKA, LogAddress
 from grete.testing.broker import find_broker
 
-RUN, LATE_MS = os.environ.get("BENCH_RUN", ""), int(os.environ.get("BENCH_LATE_MS", "0"))
-PARTITIONS, WORDS, RATE, SLOW_EACH = 2, 20, 50.0, 5
-LATE = 60  # ms of each fifth line of source 1, which has 25 lines a second: 0.3 of its time
-INTERVAL_MS = 200
+PARTITIONS, WORDS, RATE = 2, 20, 50.0
 WARM_S, LIMIT_S = 2.0, 120.0
+
+
+class Lateness(NamedTuple):
+    """One in ``each`` lines of source 1, which has 25 a second, takes ``late_ms``. ``seconds``: of a run, at least."""
+
+    name: str
+    late_ms: int
+    each: int
+    interval_ms: int
+    seconds: float
+
+
+LATENESSES = (
+    Lateness("a little late", 60, 5, 200, 0.0),  # 0.3 of its time
+    Lateness("very late", 3_000, 100, 200, 24.0),  # 0.75 of its time, in pieces of 15 checkpoints
+)
+RUN = os.environ.get("BENCH_RUN", "")
+LATE_MS, SLOW_EACH = int(os.environ.get("BENCH_LATE_MS", "0")), int(os.environ.get("BENCH_SLOW_EACH", "1"))
 AT_LEAST_ONCE = "at least once, no source late"
-VARIANTS = {  # label → (ms that each fifth line of source 1 takes, settings)
-    AT_LEAST_ONCE: (0, {"processing_guarantee": "at-least-once"}),
-    "no source late": (0, {}),
-    "3: keep early records in memory": (LATE, {}),
-    "3: keep early records on disk": (LATE, {"early_memory_bytes_max": "0"}),
-    "2: skip early records, seek back": (LATE, {"early_bytes_max": "0"}),
+VARIANTS = {  # label → (whether source 1 is late, settings)
+    AT_LEAST_ONCE: (False, {"processing_guarantee": "at-least-once"}),
+    "no source late": (False, {}),
+    "3: keep early records in memory": (True, {}),
+    "3: keep early records on disk": (True, {"early_memory_bytes_max": "0"}),
+    "2: skip early records, seek back": (True, {"early_bytes_max": "0"}),
 }
 SEED = {"1": "tens of ms", "2": "hundreds of ms", "3": "a few ms to tens of ms", "4": "linear in processing time"}
 
@@ -107,12 +127,14 @@ class Found(NamedTuple):
         return [1000 * each for worker in self.workers for each in worker["spread_s"]]
 
 
-def measure(address: str, label: str, seconds: float) -> Found:
+def measure(address: str, lateness: Lateness, label: str, seconds: float) -> Found:
     """Run one variant. Raises SystemExit if an output is missing, or exactly once there twice."""
-    late_ms, settings = VARIANTS[label]
-    run = os.urandom(4).hex()
-    os.environ |= {"BENCH_RUN": run, "BENCH_LATE_MS": str(late_ms)}
-    pairs = [f"{name}={text}" for name, text in {"checkpoint_interval_ms": str(INTERVAL_MS), **settings}.items()]
+    late, settings = VARIANTS[label]
+    run, seconds = os.urandom(4).hex(), max(seconds, lateness.seconds)
+    late_ms, each = (lateness.late_ms, lateness.each) if late else (0, 1)
+    os.environ |= {"BENCH_RUN": run, "BENCH_LATE_MS": str(late_ms), "BENCH_SLOW_EACH": str(each)}
+    settings = {"checkpoint_interval_ms": str(lateness.interval_ms), **settings}
+    pairs = [f"{name}={text}" for name, text in settings.items()]
     with tempfile.TemporaryDirectory(prefix="grete-shared-") as name, ExitStack() as stack:
         directory = Path(name) / "job"
         place = _topics(address, directory, run)
@@ -205,7 +227,7 @@ def rows_of(found: dict[str, Found]) -> list[list[int | float | str | None]]:
     return rows
 
 
-def computed(found: dict[str, Found]) -> list[list[int | float | str | None]]:
+def computed(found: dict[str, Found], interval_ms: int) -> list[list[int | float | str | None]]:
     """Return the cost that solutions 1 and 4 would have, from the runs with a late source."""
     kept = found["3: keep early records in memory"]
     hop_ms = found[AT_LEAST_ONCE].quantile(50) / 3  # input, stream, output: each appended and read
@@ -213,10 +235,8 @@ def computed(found: dict[str, Found]) -> list[list[int | float | str | None]]:
     longest_ms = sorted(kept.spread_ms)[len(kept.spread_ms) * 99 // 100] + hop_ms
     share = kept.total("late") / kept.total("records")
     cpu_ms = 1e6 * kept.total("cpu_s") / kept.total("records")
-    first = (
-        f"sources wait for {stall_ms:.0f} ms in a checkpoint (p99 {longest_ms:.0f}), {stall_ms / INTERVAL_MS:.0%} of "
-        "their time"
-    )
+    idle = f"{stall_ms / interval_ms:.0%} of their time" if stall_ms < interval_ms else "longer than its interval"
+    first = f"sources wait for {stall_ms:.0f} ms in a checkpoint (p99 {longest_ms:.0f}), {idle}"
     fourth = f"{share:.0%} of the records are processed twice: {share * cpu_ms:.0f} ms of CPU a 1,000 records more"
     return [
         ["1: no record before all markers", first, SEED["1"]],
@@ -224,27 +244,47 @@ def computed(found: dict[str, Found]) -> list[list[int | float | str | None]]:
     ]
 
 
+def _measure_all(run: Run, name: str, address: str, lateness: Lateness, seconds: float) -> None:
+    where = f"{name}, one source {lateness.name}"
+    found = {label: measure(address, lateness, label, seconds) for label in track(VARIANTS, where, console=console)}
+    heads = ["solution", "computed from the same runs", "the design document expects"]
+    title = f"{where}: {lateness.late_ms:,} ms for one in {lateness.each} lines, interval {lateness.interval_ms:,} ms"
+    run.tables += [
+        Table(f"Measured on {title}", COLUMNS, rows_of(found)),
+        Table(f"Computed for {where}", heads, computed(found, lateness.interval_ms)),
+    ]
+    for row in (*run.tables[-2].rows, *run.tables[-1].rows):
+        console.print(*row, sep=", ", soft_wrap=True)
+
+
+def others(runs: Sequence[Run], name: str) -> list[Run]:
+    """Return earlier runs without the tables of that late source; those that have no other are left out."""
+    for run in runs:
+        run.tables = [table for table in run.tables if f"one source {name}" not in table.title]
+    return [run for run in runs if run.tables]
+
+
 def main() -> None:
     """Measure all variants on both logs, or on LOG; print the tables, and with WRITE=1 put them into the docs."""
+    only = os.environ.get("ONLY") or ""
+    chosen = [lateness for lateness in LATENESSES if only in ("", lateness.name)]
+    if not chosen:
+        raise SystemExit(f"ONLY={only!r}: there is {' and '.join(repr(each.name) for each in LATENESSES)}")
     log, seconds = os.environ.get("LOG") or "", float(os.environ.get("SECONDS_EACH") or 8)
     run = taken("confluent-kafka", "rocksdict")
-    run.notes = [f"{seconds:g} s a run, {RATE:g} lines of {WORDS} words a second, interval {INTERVAL_MS} ms."]
+    run.command = f'ONLY="{only}" {run.command}' if only else run.command
+    lengths = f"{seconds:g} s a run, and {LATENESSES[1].seconds:g} at least with a very late source"
+    run.notes = [f"{lengths}, {RATE:g} lines of {WORDS} words a second."]
     addresses = {} if log.startswith("kafka") else {"the embedded log": EMBEDDED}
     with ExitStack() as stack:
         if log.startswith(KAFKA):
             addresses["Kafka"] = log
         elif log != EMBEDDED:
             addresses["Kafka"] = KAFKA + stack.enter_context(find_broker(loaded=True)).bootstrap
-        for name, address in addresses.items():
-            found = {label: measure(address, label, seconds) for label in track(VARIANTS, name, console=console)}
-            run.tables.append(Table(f"Measured on {name}", COLUMNS, rows_of(found)))
-            modelled = computed(found)
-            heads = ["solution", "computed from the same runs", "the design document expects"]
-            run.tables.append(Table(f"Computed for {name}", heads, modelled))
-            for row in (*run.tables[-2].rows, *modelled):
-                console.print(*row, sep=", ", soft_wrap=True)
+        for (name, address), lateness in itertools.product(addresses.items(), chosen):
+            _measure_all(run, name, address, lateness, seconds)
     if os.environ.get("WRITE"):
-        write("shared-channel", Kept([run]))
+        write("shared-channel", Kept([*others(read("shared-channel").runs, only), run] if only else [run]))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,19 @@
 
 import pytest
 
-from benchmarks.results import RESULTS, read
-from benchmarks.shared_channel import AT_LEAST_ONCE, COLUMNS, SEED, VARIANTS, Found, computed, measure, rows_of
+from benchmarks.results import RESULTS, Run, Table, read
+from benchmarks.shared_channel import (
+    AT_LEAST_ONCE,
+    COLUMNS,
+    LATENESSES,
+    SEED,
+    VARIANTS,
+    Found,
+    computed,
+    measure,
+    others,
+    rows_of,
+)
 from benchmarks.shared_channel_worker import CountingLog
 from grete.logs.memory import MemoryLog, MemoryLogData
 from grete.protocol.envelope import Header, MessageType, encode_header
@@ -29,7 +40,7 @@ def test_rows_have_shares_and_what_the_document_expects() -> None:
 def test_solutions_one_and_four_are_computed_from_the_run_with_a_late_source() -> None:
     """1: the spread of markers and a hop; 4: the share of late records, with their CPU time."""
     kept = counted(40, 6, [0.02, 0.04])
-    first, fourth = computed({AT_LEAST_ONCE: counted(0, 0, []), "3: keep early records in memory": kept})
+    first, fourth = computed({AT_LEAST_ONCE: counted(0, 0, []), "3: keep early records in memory": kept}, 200)
     assert first[1] == "sources wait for 47 ms in a checkpoint (p99 57), 24% of their time"
     assert fourth[1] == "6% of the records are processed twice: 60 ms of CPU a 1,000 records more"
 
@@ -56,7 +67,7 @@ def test_a_log_counts_what_is_read_again_and_what_comes_late() -> None:
 @pytest.mark.parametrize("label", ["3: keep early records on disk", "2: skip early records, seek back"])
 def test_early_records_are_kept_on_disk_or_read_again(label: str) -> None:
     """Real workers and a late source; ``measure`` raises if an output is missing or there twice."""
-    found = measure("embedded", label, 3.0)
+    found = measure("embedded", LATENESSES[0], label, 3.0)
     on_disk, again = found.seen("early records on disk"), found.total("bytes_again")
     if label.startswith("3"):
         assert on_disk > 0
@@ -65,11 +76,24 @@ def test_early_records_are_kept_on_disk_or_read_again(label: str) -> None:
         assert min(again, found.seen("seeks back")) > 0
 
 
+def test_one_late_source_measured_alone_takes_the_place_of_its_tables() -> None:
+    """Those of the other one stay with their run; a run that has none left goes."""
+
+    def run(*titles: str) -> Run:
+        return Run("python -m …", "abc1234", "2026-11-23", "2 cores", {}, [Table(title, [], []) for title in titles])
+
+    late = "Measured on Kafka, one source very late: 9 ms", "Computed for Kafka, one source very late"
+    kept = others([run("Measured on Kafka, one source a little late", *late), run(*late)], "very late")
+    assert [[table.title for table in each.tables] for each in kept] == [
+        ["Measured on Kafka, one source a little late"]
+    ]
+
+
 def test_the_page_has_all_four_beside_the_estimates() -> None:
     """Every variant on each log, with its estimate; 3 reads nothing again, 2 keeps nothing on disk."""
-    [run] = read("shared-channel").runs
-    assert len(run.tables) == 4
-    for measured, modelled in zip(run.tables[::2], run.tables[1::2], strict=True):
+    found = [table for run in read("shared-channel").runs for table in run.tables]
+    assert len(found) == 2 * 2 * len(LATENESSES)  # two logs
+    for measured, modelled in zip(found[::2], found[1::2], strict=True):
         assert measured.columns == COLUMNS
         rows = {str(row[0]): dict(zip(COLUMNS, row, strict=True)) for row in measured.rows}
         assert set(rows) == set(VARIANTS)
