@@ -22,6 +22,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psycopg
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory = Path(tempfile.mkdtemp(prefix="grete-chaos-")) if asked.directory is None else asked.directory
     command = f"python -m tests.verification.chaos.kills --log {asked.log} --kills {asked.kills} --seed {asked.seed}"
     console.print(f"{command}\nin {directory}")
-    started = time.monotonic()
+    started, versions = time.monotonic(), dict[str, str]()
     with contextlib.ExitStack() as held:
         log = asked.log
         if log == "kafka":
@@ -117,6 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif log == "postgres":
             database = held.enter_context(find_postgres()).database()
             log = f"{PostgresLog.__module__}:{PostgresLog.__name__}:{database}"
+            with psycopg.connect(database) as connection:
+                versions["PostgreSQL"] = connection.info.parameter_status("server_version") or "unknown"
         job_directory = place_of(directory / "job", log)
         outside = outside_of(job_directory)
         held.callback(outside.close)
@@ -132,7 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     console.print("Nothing lost, nothing twice.")
     if os.environ.get("WRITE"):
-        write("chaos", with_run(read("chaos"), taken(), asked.log, asked.seed, tally, entries, seconds))
+        kept = taken()
+        kept.command, kept.versions = command, kept.versions | versions
+        write("chaos", with_run(read("chaos"), kept, asked.log, asked.seed, tally, entries, seconds))
     if asked.directory is None:
         shutil.rmtree(directory)
     return 0
