@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from grete.errors import ConfigError
 from grete.execution.timing.floors import FLOOR
-from grete.execution.timing.reserved_stores import FILES_OWNER, META, OUTBOX, STREAM_TIME, TIMERS
+from grete.execution.timing.reserved_stores import META, OUTBOX, STREAM_TIME, TIMERS
 from grete.spark.moving.rows import EVERYWHERE, numbers_of
 from grete.state.read.live_entries import event_time_of
 from grete.state.write.moving.routes import EVIDENCE_MAX, Route, check_floors, times_to_begin_with
@@ -160,7 +160,8 @@ class _Fold:
             numbers = numbers_of(route, route.before, stores, rows.column("key"))
             wrong |= (numbers != sources) & (numbers != EVERYWHERE)
         wrong &= (stores != META) & (stores != OUTBOX)
-        wrong |= (stores == OUTBOX) & pc.not_equal(rows.column("key"), FILES_OWNER).to_numpy(zero_copy_only=False)
+        for at in np.flatnonzero(stores == OUTBOX).tolist():  # they are few
+            wrong[at] = route.keeps(OUTBOX, rows.column("key")[at].as_py())
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])
             try:

@@ -48,7 +48,7 @@ def fork(
     _refuse_broadcast(target)
     spread = _counts(target)[: len(job.stages)] != _counts(job)
     places = placed_by(log.read_metadata(job.name), job) if spread else {}
-    routes = routes_of(job, target, snapshots, places, is_whole=not spread)
+    routes = routes_of(job, target, snapshots, places, is_whole=not spread, forks=True)
     if spread:
         check_inputs(log, [snapshot.commit for snapshot in snapshots])
         mover.check(routes, assume_keyed=assume_keyed)

@@ -15,8 +15,9 @@ from grete.execution.build import store_names
 from grete.execution.calls.kept_results import is_kept
 from grete.execution.deterministic.outputs import AT, is_of_outputs
 from grete.execution.deterministic.processor import CALLS, RECORDS
+from grete.execution.sinks.waiting_outputs import BLOCK, CLOSED, NUMBER
 from grete.execution.timing.floors import Floor
-from grete.execution.timing.reserved_stores import EVENT_TIME, FILES_OWNER, META, OUTBOX, STREAM_TIME, TIMERS, TURN
+from grete.execution.timing.reserved_stores import EVENT_TIME, META, OUTBOX, STREAM_TIME, TIMERS, TURN, WAITING
 from grete.job.key_metadata import Placement, Places
 from grete.protocol.partitioner import crc32_partition_of
 from grete.quoting import key_text
@@ -44,6 +45,7 @@ class Route(NamedTuple):
     partitions: int  # that its stage is to have
     place: Placement
     first: int
+    forks: bool  # to another job
     is_whole: bool  # the task goes on as it was under another name: nothing of it moves, all that it noted counts
 
     @property
@@ -71,8 +73,8 @@ class Route(NamedTuple):
             if not self.moves:
                 return own
             return range(0 if key in _OF_ONE_TASK or is_kept(key) else self.partitions)
-        if not self.moves or store == OUTBOX:
-            return own
+        if not self.moves or store == OUTBOX:  # what a task keeps of its sinks is its own, and not a second job's
+            return own[self.forks and store == OUTBOX :]
         record_key = self.keys.of(store, key)
         if record_key is None:
             return range(self.partitions)
@@ -81,8 +83,13 @@ class Route(NamedTuple):
 
     def check(self, store: int, key: bytes) -> None:
         """Raise ConfigError for an entry that cannot be moved by its key."""
-        if store == OUTBOX and key != FILES_OWNER:
-            raise ConfigError(f"stage {self.stage} writes files or tables, task by task: {BACKFILL}", stage=self.stage)
+        if self.keeps(store, key):
+            raise ConfigError(
+                f"{self.task} has outputs that its file, table or service has not got yet{_checkpoint(key)}, and they "
+                "cannot go to another task: start the job as it was, let it run until they are there (grete run ends "
+                "then), and ask again",
+                task=self.task,
+            )
         if not self.tells(store, key):
             return
         record_key = self.keys.of(store, key)
@@ -96,13 +103,18 @@ class Route(NamedTuple):
                 stage=self.stage,
             )
 
+    def keeps(self, store: int, key: bytes) -> bool:
+        """Whether an entry is of an output that waits for a sink, of a task whose stage gets other tasks."""
+        waits = store == OUTBOX and key.startswith(WAITING) and not key.startswith(BLOCK)  # what has the blocks tells
+        return waits and self.moves and not self.forks
+
     def tells(self, store: int, key: bytes) -> bool:
         """Whether an entry must tell by its key where it belongs."""
         return self.moves and store not in (META, OUTBOX) and self.keys.of(store, key) is not None
 
 
 def routes_of(
-    old: Job, new: Job, snapshots: Sequence[Snapshot], places: Places, *, is_whole: bool = False
+    old: Job, new: Job, snapshots: Sequence[Snapshot], places: Places, *, is_whole: bool = False, forks: bool = False
 ) -> list[Route]:
     """Return the route of each task of ``old``, which is at these snapshots, to ``new``. ``places``: unless whole."""
     found = []
@@ -111,7 +123,7 @@ def routes_of(
         partitions, first = new.stages[graph.ordinal].partitions, new.tasks_of(graph.ordinal).start
         stores, expiring, keys = store_names(graph), frozenset(graph.expiring_ids()), record_keys(graph)
         task = snapshot, partition, graph.partitions, partitions
-        found.append(Route(graph.name, stores, expiring, keys, *task, place, first, is_whole))
+        found.append(Route(graph.name, stores, expiring, keys, *task, place, first, forks, is_whole))
     return found
 
 
@@ -178,6 +190,10 @@ class Evidence:
     def counts(self) -> dict[str, int]:
         """Return "stage/store" → keys."""
         return {**self._whole, **{name: len(known) for name, known in self._parts.items()}}
+
+
+def _checkpoint(key: bytes) -> str:
+    return f" (checkpoint {NUMBER.unpack_from(key, 1)[0]})" if key.startswith(CLOSED) else ""
 
 
 def counted(route: Route, counts: Mapping[int, int]) -> Counter[str]:
