@@ -201,8 +201,8 @@ def measure(asked: Asked, folder: Path) -> list[Cell]:
             if number:
                 here.kill(number % asked.tasks)
             here.load(2 * BESIDE_S)
-            rounds.append((begun_s + 1.0, time.time()))
             here.drain()
+            rounds.append((begun_s + 1.0, time.time()))  # drained: every wait within has ended with an output
             now = here.again()
             if number:
                 more = [after - old for after, old in zip(now, before, strict=True)]
