@@ -26,6 +26,7 @@ from tests.spark.cluster import SparkCluster
 from tests.spark.cluster_backfills import JOBS, play
 from tests.spark.cluster_moves import move
 from tests.spark.format import history
+from tests.spark.format.queries import run_query
 from tests.spark.kept_classes import JAVA
 from tests.spark.troubles import LIMIT_S, kill_executor
 
@@ -202,7 +203,7 @@ def follow(spark: "SparkSession", directory: Path) -> None:
     frame = changes.load()
     frame = frame.mapInArrow(partial(deadly, directory, int((directory / "middle").read_text())), frame.schema)
     sink = frame.writeStream.format("parquet").option("checkpointLocation", str(directory / "offsets"))
-    sink.trigger(availableNow=True).start(str(directory / "changes")).awaitTermination()
+    run_query(sink.option("path", str(directory / "changes")))
     rows = spark.read.parquet(str(directory / "changes")).orderBy("checkpoint_id").collect()
     (directory / "rows.json").write_text(json.dumps([row.asDict() for row in rows]))
 
@@ -232,7 +233,7 @@ def follow_records(spark: "SparkSession", directory: Path) -> None:
         frame = frames[0].union(frames[1])
         frame = frame.mapInArrow(partial(killing, directory), frame.schema)
         sink = frame.writeStream.format("parquet").option("checkpointLocation", str(directory / "offsets"))
-        sink.trigger(availableNow=True).start(str(directory / "records")).awaitTermination()
+        run_query(sink.option("path", str(directory / "records")))
     rows = spark.read.parquet(str(directory / "records")).collect()
     (directory / "rows.json").write_text(json.dumps([row.asDict() for row in rows]))
 

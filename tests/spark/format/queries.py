@@ -5,6 +5,8 @@ import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import StreamingQueryException
+
 from grete.spark.format.sources import ChangelogSource, StreamSource
 from grete.spark.format.topic_source import TopicSource
 from tests.spark.format.history import REFERENCE, Counts
@@ -12,10 +14,27 @@ from tests.support.dropped import when_dropped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 TOLD = Path("tests/spark/format/told_job.py")
 OF_STREAMS = {"startingCheckpoint", "maxCheckpointsPerBatch", "maxRecordsPerBatch"}
+STARTS_MAX = 5  # of a query whose Python workers connect too late
 SOURCES = {source.name(): source for source in (ChangelogSource, StreamSource, TopicSource)}
+
+
+def run_query(sink: "DataStreamWriter") -> None:
+    """Read all that is there now, and end; start again, as its user would, if Spark's own patience was too short.
+
+    It gives a Python worker ten seconds to import pyspark and to connect: too little on a starved machine.
+    """
+    for left in reversed(range(STARTS_MAX)):
+        try:
+            sink.trigger(availableNow=True).start().awaitTermination()
+        except StreamingQueryException as error:
+            if left == 0 or "Python worker failed to connect back" not in str(error):
+                raise
+        else:
+            return
 
 
 def code(path: Path, suffix: str = "", **replaced: str) -> Path:
@@ -48,13 +67,12 @@ class Query:
     def run(self) -> None:
         """Read all that is there now, batch by batch, and end."""
         sink = self.frame().writeStream.format("parquet").option("checkpointLocation", str(self.out / "offsets"))
-        sink.trigger(availableNow=True).start(str(self.out / "changes")).awaitTermination()
+        run_query(sink.option("path", str(self.out / "changes")))
 
     def call(self) -> None:
         """Do the same with a function as sink; a batch that comes again replaces itself."""
         sink = self.frame().writeStream.foreachBatch(self._take)
-        offsets = sink.option("checkpointLocation", str(self.out / "function-offsets"))
-        offsets.trigger(availableNow=True).start().awaitTermination()
+        run_query(sink.option("checkpointLocation", str(self.out / "function-offsets")))
 
     def _take(self, frame: "DataFrame", number: int) -> None:
         self.function[number] = frame.collect()
