@@ -55,25 +55,25 @@ class Idleness:
 
     def leave_out(self, frozen: int, checkpoint_id: int) -> bool:
         """Leave out a checkpoint that would hold what ``frozen`` holds; return False if it is to be closed."""
-        if self._awaited or not self._rests(frozen, checkpoint_id):
+        if self._awaited or self.news or self._interval_ms == 0:
             return False
-        assert not self.news and checkpoint_id > frozen, (self.news, checkpoint_id, frozen)
+        interval_ms = self._idle_interval_ms(frozen)
+        if checkpoint_id // interval_ms > frozen // interval_ms:
+            return False
+        assert checkpoint_id > frozen, (checkpoint_id, frozen)
         self.covered = max(self.covered, checkpoint_id)
         return True
 
-    def put_off(self, frozen: int, checkpoint_id: int) -> bool:
-        """Put off such a checkpoint, which others await, and those behind it; return False if it is to be closed."""
-        if not (self._awaited and self._sees_next and self._rests(frozen, checkpoint_id)):
-            return False
+    def put_off(self, frozen: int, checkpoint_id: int) -> int | None:
+        """Put off such a checkpoint, which others await, and those behind it; return which to close otherwise."""
+        if not (self._awaited and self._sees_next) or self.news or self._interval_ms == 0:
+            return checkpoint_id
         interval_ms = self._idle_interval_ms(frozen)
+        multiple = checkpoint_id // interval_ms * interval_ms  # all close that, however late they come
+        if multiple > frozen:
+            return multiple
         self._put_off = (frozen // interval_ms + 1) * interval_ms - 1
-        return True
-
-    def _rests(self, frozen: int, checkpoint_id: int) -> bool:
-        if self.news or self._interval_ms == 0:
-            return False
-        interval_ms = self._idle_interval_ms(frozen)
-        return checkpoint_id // interval_ms <= frozen // interval_ms
+        return None
 
     def _idle_interval_ms(self, frozen: int) -> int:
         """Return the interval behind ``frozen``: about as long as the rest had been by then, up to a bound."""

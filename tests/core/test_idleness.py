@@ -68,7 +68,7 @@ def test_an_idle_interval_that_is_not_longer_leaves_nothing_out() -> None:
         idleness.news = False
         idleness.observe(2_020, sees_next=True)
         assert not idleness.leave_out(2_010, 2_020)
-    assert not Idleness(100, 100, awaited=True, grows=False).put_off(2_010, 2_020)
+    assert Idleness(100, 100, awaited=True, grows=False).put_off(2_010, 2_020) == 2_020
 
 
 @pytest.mark.parametrize(("grows", "closed"), [(True, [3_000, 4_000, 8_000, 16_000, 32_000, 64_000]), (False, None)])
@@ -197,6 +197,14 @@ def test_an_idle_source_closes_what_others_close() -> None:
     assert task.core.idleness.closed(task.core.frozen) == 1_401
 
 
+def test_an_idle_source_closes_a_multiple_by_its_own_number() -> None:
+    """Sources whose turns are late by different times have closed the same checkpoint (A1)."""
+    task = resting()
+    task.tick(2_350)
+    assert closed(task) == [1_000, 1_200, 3_000]
+    assert task.core.due_in_ms(task.mono_ms) == 400
+
+
 def test_an_idle_source_that_may_not_be_told_goes_by_its_timer() -> None:
     """The checkpoints that it has put off are closed at once (A1)."""
     task = resting()
@@ -225,14 +233,19 @@ def test_an_idle_source_closes_what_is_more_than_idleness() -> None:
 
 
 def test_a_task_observes_checkpoints_while_it_is_idle() -> None:
-    """The greatest marker of any producer; nothing while it has something to commit, or commits (A1)."""
+    """The greatest marker of any producer, also while it commits; nothing while it has something to commit (A1)."""
     task, b0, b1 = sink()
-    assert task.core.observed_checkpoint == 2_000
+    found = [task.core.observed_checkpoint]
     mark(task, 2_300, b0)
-    assert task.core.observed_checkpoint == 2_300
+    found.append(task.core.observed_checkpoint)
     b1.send(2_001, "x")
     task.read()
-    assert task.core.observed_checkpoint is None
+    found.append(task.core.observed_checkpoint)
+    task.hold.add(do.AppendChangelog)
+    mark(task, 2_300, b0, b1)
+    mark(task, 2_400, b0)
+    assert task.core.commits.pending is not None
+    assert [*found, task.core.observed_checkpoint] == [2_000, 2_300, None, 2_400]
 
 
 @pytest.mark.parametrize("aligned", [True, False])

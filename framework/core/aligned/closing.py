@@ -164,9 +164,8 @@ class AlignedClosing:
             return None
         if not self.stopping and self._leave_out(frozen, boundary):
             return None
-        if not (self.stopping or self.downstream.is_asked) and self.idleness.put_off(frozen, boundary):
-            return self._observed(frozen)
-        return max(open_checkpoint, boundary)
+        closes = boundary if self.stopping or self.downstream.is_asked else self.idleness.put_off(frozen, boundary)
+        return self._observed(frozen) if closes is None else max(open_checkpoint, closes)
 
     def _observed(self, frozen: int) -> int | None:
         """Return the checkpoint that others have closed, and wait for here; None: there is none."""

@@ -98,9 +98,8 @@ class TaskCore:
 
     @property
     def observed_checkpoint(self) -> int | None:
-        """The greatest checkpoint of which a marker has come; None: it does something, and more may come unseen."""
-        rests = self.wants_input and not self.idleness.news and self.commits.pending is None
-        return self.inputs.totals.greatest_marker if rests else None
+        """The greatest checkpoint of which a marker has come, during a commit, too; None: more may come unseen."""
+        return self.inputs.totals.greatest_marker if self.wants_input and not self.idleness.news else None
 
     @property
     def covered_t(self) -> int:

@@ -71,4 +71,4 @@ def idle_sources_wait_where_no_task_observes(_observed: Any) -> Any:
 @mutant(Idleness, "put_off", "liveness", "core", "lost", shows=_rests, focus=with_rest)
 def busy_sources_wait_for_others(_put_off: Any) -> Any:
     """A source that has something new waits for the checkpoints of others, as an idle one does (A1)."""
-    return lambda self, _frozen, _checkpoint_id: self._awaited and self._sees_next
+    return lambda self, _frozen, checkpoint_id: None if self._awaited and self._sees_next else checkpoint_id
