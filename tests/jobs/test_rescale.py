@@ -99,7 +99,7 @@ def _billing(rng: random.Random) -> tuple[list[Given], Recount]:
         units[account, day] += more
         all_days[account] += more
     bills = {key: [count] for key, count in units.items()}
-    return given, Recount({"units": {}, "billed": dict(all_days)}, {billing.bills: bills})
+    return given, Recount({"billed": dict(all_days)}, {billing.bills: bills})
 
 
 def _devices(rng: random.Random) -> tuple[list[Given], Recount]:

@@ -1,5 +1,6 @@
 """Jobs of one window, whose values are the texts of their records, and what their readers see."""
 
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from grete import CalendarWindow, Input, Job, Output, Record, Task, Topic, Window, json, utf8
@@ -7,6 +8,7 @@ from grete import HoppingWindow as Hopping
 from grete import SessionWindow as Session
 from grete import SlidingWindow as Sliding
 from grete import TumblingWindow as Tumbling
+from grete.api.stateful.calendar_window import zone_of
 from grete.api.stateful.windows import WindowStore
 from grete.testing import Kit
 
@@ -23,12 +25,18 @@ __all__ = [
     "texts",
 ]
 
+HOUR = 3_600_000  # ms
 lines = Topic("lines", key=utf8, value=utf8)
 marks = Topic("marks", key=utf8, value=utf8)
 results_topic = Topic("results", key=utf8, value=json(dict[str, Any]))
 late_topic = Topic("late", key=utf8, value=utf8)
 Text = dict[str, Any]
 TEXTS: Text = {"key": utf8, "value": json(list[str])}
+
+
+def ms(zone: str, year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> int:
+    """Return a local time in ms since 1970."""
+    return int(datetime(year, month, day, hour, minute, tzinfo=zone_of(zone, "a test")).timestamp()) * 1_000
 
 
 class Result(NamedTuple):

@@ -5,9 +5,10 @@ same windows, on each machine of a job, in a replay and on Spark.
 """
 
 from bisect import bisect_left
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any, Literal, TypeVar, get_args
 from zoneinfo import ZoneInfo
@@ -16,9 +17,10 @@ import tzdata
 
 from grete.api.serdes.serde import Serde
 from grete.api.stateful.common_windows import CommonWindows
-from grete.api.stateful.windows import EARLY, START, START_SIGN, Emit
+from grete.api.stateful.windows import EARLY, START, START_SIGN, Emit, Window
 from grete.api.topics.topic import Errors, Output
 from grete.errors import ConfigError, TaskError
+from grete.quoting import key_text
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -61,6 +63,10 @@ class Calendar:
         self._last = start, end
         return start, end
 
+    def date_at(self, at: int) -> date:
+        """Return the date of a moment there."""
+        return self._date(at // 1_000)
+
     def _date(self, second: int) -> date:
         return datetime.fromtimestamp(second, self._zone).date()
 
@@ -102,8 +108,9 @@ class CalendarWindow(CommonWindows[K, V]):
     """Days, weeks or months of a time zone, from local midnight to local midnight: a record is in one. See WindowStore.
 
     A day has 23 or 25 hours where clocks change, a month 28 to 31 days. ``zone`` is a name such as "Europe/Berlin" or
-    "UTC"; its rules are those of the package tzdata that is installed, which the attribute ``zone`` has as a tzinfo. A
-    window that is open when a newer one comes ends by the new rules. ``week_begins``: "monday", unless given.
+    "UTC", or a function of the window's key that gives one. Its rules are those of the package tzdata that is
+    installed; a window that is open when a newer one comes ends by the new rules. ``week_begins``: "monday", unless
+    given.
     """
 
     kind = "calendar"
@@ -112,7 +119,7 @@ class CalendarWindow(CommonWindows[K, V]):
         self,
         name: str,
         unit: Unit,
-        zone: str,
+        zone: str | Callable[[K], str],
         key: Serde[K],
         value: Serde[V],
         grace_ms: int = 0,
@@ -136,20 +143,37 @@ class CalendarWindow(CommonWindows[K, V]):
             )
         super().__init__(name, {}, key, value, grace_ms, emit, late_to=late_to, errors=errors)
         first: Weekday = week_begins or "monday"
-        self.sizes |= {"unit": unit, "zone": zone} | ({"week_begins": first} if unit == "week" else {})
-        self.zone = zone_of(zone, where)
-        self.calendar = Calendar(unit, self.zone, first)
+        self.sizes |= {"unit": unit, "zone": "by key" if callable(zone) else zone}
+        self.sizes |= {"week_begins": first} if unit == "week" else {}
+        self.calendars = dict[str, Calendar]()  # by zone
+        self._make = partial(Calendar, unit, week_begins=first)
+        self._zone_of_key: Callable[[K], str] = zone if callable(zone) else lambda _: zone
+        if not callable(zone):
+            self.calendars[zone] = self._make(zone_of(zone, where))
 
-    def starts(self, timestamp: int) -> tuple[int]:
-        """As of CommonWindows. Raises TaskError: no calendar has such a time."""
-        return (self.calendar.span(timestamp)[0],)
+    def date_of(self, window: Window[K, V]) -> date:
+        """Return the first day of a window, as its zone has it."""
+        return self._calendar(window.key).date_at(window.start)
 
-    def end_of(self, start: int) -> int:
+    def _calendar(self, key: K) -> Calendar:
+        name = self._zone_of_key(key)
+        if (found := self.calendars.get(name)) is None:
+            try:
+                found = self.calendars[name] = self._make(zone_of(name, f"window {self.name!r}, key {key_text(key)}"))
+            except ConfigError as error:  # the key's mistake, not the job's
+                raise TaskError(str(error)) from error
+        return found
+
+    def starts(self, key: K, timestamp: int) -> tuple[int]:
+        """As of CommonWindows. Raises TaskError: no calendar has such a time, or the key's zone is unknown."""
+        return (self._calendar(key).span(timestamp)[0],)
+
+    def end_of(self, key: K, start: int) -> int:
         """As of CommonWindows."""
-        return self.calendar.span(start)[1]
+        return self._calendar(key).span(start)[1]
 
     def timer_of(self, start: int) -> str:
-        """Return a key with the start in it: by newer rules the time of a timer may be no end of a window."""
+        """Return a key with the start in it: windows that begin together may end apart, by zone or by newer rules."""
         return _OF_START + START.pack(start + START_SIGN).decode("latin-1")
 
     @staticmethod
@@ -158,11 +182,16 @@ class CalendarWindow(CommonWindows[K, V]):
         return CommonWindows.key_of_timer(key) if key.startswith(EARLY) else None
 
     def close(self, at: int, key: str) -> None:
-        """Give the values of the window that the timer is of. Wait for its end, if that is later by newer rules."""
+        """Give what closes of the windows that begin where the timer says; wait for the end of the others."""
         start = START.unpack(key[len(_OF_START) :].encode("latin-1"))[0] - START_SIGN
-        end = self.end_of(start)
-        final = at >= end + self.grace_ms
-        if not final:
+        open_ends = set[int]()
+        for pane, value in self.panes.prefix((start, None)):
+            end = self.end_of(pane[1], start)  # type: ignore[arg-type]  # only a prefix has no key
+            if final := at >= end + self.grace_ms:
+                self.give_one(pane, end, value, final=final)
+                continue
+            open_ends.add(end)
+            if self.emit == "end" and at == end:
+                self.give_one(pane, end, value, final=final)
+        for end in sorted(open_ends):
             self.set_timers(start, end, at)
-        if final or (self.emit == "end" and at >= end):
-            self.give_all(start, end, final=final)

@@ -55,8 +55,8 @@ class CommonWindows(WindowStore[K, V]):
         """Change the pane of each window of the timestamp that is open, by start."""
         panes = self.panes
         now, taken = self.time_for(key), False
-        for start in self.starts(timestamp):
-            end = self.end_of(start)
+        for start in self.starts(key, timestamp):
+            end = self.end_of(key, start)
             closes = end + self.grace_ms
             if closes <= now:
                 continue
@@ -72,34 +72,33 @@ class CommonWindows(WindowStore[K, V]):
         return taken
 
     def set_timers(self, start: int, end: int, now: int) -> None:
-        """Set the timers of a window for all its keys: for when it closes and, with ``emit="end"``, for its end."""
+        """Set the timers of a window for all keys: for when it closes and, with ``emit="end"``, for its end."""
         assert self.schedule is not None
         self.schedule(end + self.grace_ms, self.timer_of(start))
         if self.emit == "end" and end > now:
             self.schedule(end, self.timer_of(start))
 
-    def give_all(self, start: int, end: int, *, final: bool) -> None:
-        """Give the values of a window, by key; those that are final are deleted."""
-        for pane, value in self.panes.prefix((start, None)):
-            window: Window[K, V] = Window(self.name, start, end, pane[1], value, final)  # type: ignore[arg-type]  # only a prefix has no key
-            self.give_due(window, end - 1)
-            if final:
-                self.panes.delete(pane)
+    def give_one(self, pane: tuple[int, K | None], end: int, value: V, *, final: bool) -> None:
+        """Give the value of a pane; one that is final is deleted."""
+        window: Window[K, V] = Window(self.name, pane[0], end, pane[1], value, final)  # type: ignore[arg-type]  # only a prefix has no key
+        self.give_due(window, end - 1)
+        if final:
+            self.panes.delete(pane)
 
     def find(self, start: int, key: K, now: int) -> tuple[int, int, V] | None:
         """As of WindowStore."""
-        end = self.end_of(start)
+        end = self.end_of(key, start)
         closes = end + self.grace_ms
         value = None if closes <= now else self.panes.get((start, key))
         return None if value is None else (end, closes, value)
 
     @abstractmethod
-    def starts(self, timestamp: int) -> Iterable[int]:
-        """Return the starts of the windows of a timestamp, in their order."""
+    def starts(self, key: K, timestamp: int) -> Iterable[int]:
+        """Return the starts of the windows of a key and timestamp, in their order."""
 
     @abstractmethod
-    def end_of(self, start: int) -> int:
-        """Return the end of the window that begins at ``start``."""
+    def end_of(self, key: K, start: int) -> int:
+        """Return the end of the window of a key that begins at ``start``."""
 
     @abstractmethod
     def timer_of(self, start: int) -> str:
@@ -137,12 +136,12 @@ class HoppingWindow(CommonWindows[K, V]):
             )
         self.size_ms, self.advance_ms = size_ms, advance_ms
 
-    def starts(self, timestamp: int) -> Iterable[int]:
+    def starts(self, key: K, timestamp: int) -> Iterable[int]:
         """As of CommonWindows."""
         advance = self.advance_ms
         return range(((timestamp - self.size_ms) // advance + 1) * advance, timestamp + 1, advance)
 
-    def end_of(self, start: int) -> int:
+    def end_of(self, key: K, start: int) -> int:
         """As of CommonWindows."""
         return start + self.size_ms
 
@@ -153,10 +152,12 @@ class HoppingWindow(CommonWindows[K, V]):
     def close(self, at: int, key: str) -> None:
         """Give the values of the one window that closes at ``at``, and with ``emit="end"`` of the one that ends."""
         assert not key
-        end = at - self.grace_ms
-        self.give_all(end - self.size_ms, end, final=True)
+        ends = [(at - self.grace_ms, True)]
         if self.emit == "end" and self.grace_ms:
-            self.give_all(at - self.size_ms, at, final=False)
+            ends.append((at, False))
+        for end, final in ends:
+            for pane, value in self.panes.prefix((end - self.size_ms, None)):
+                self.give_one(pane, end, value, final=final)
 
 
 class TumblingWindow(HoppingWindow[K, V]):
