@@ -36,7 +36,7 @@ TEXTS: Text = {"key": utf8, "value": json(list[str])}
 
 def ms(zone: str, year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> int:
     """Return a local time in ms since 1970."""
-    return int(datetime(year, month, day, hour, minute, tzinfo=zone_of(zone, "a test")).timestamp()) * 1_000
+    return int(datetime(year, month, day, hour, minute, tzinfo=zone_of(zone)).timestamp()) * 1_000
 
 
 class Result(NamedTuple):

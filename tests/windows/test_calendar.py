@@ -29,7 +29,7 @@ ODD = ["America/St_Johns", "America/Havana", "America/Sao_Paulo", "Pacific/Apia"
 
 def calendar(unit: Unit, zone: str, week_begins: Weekday = "monday") -> Calendar:
     """Return the calendar of a zone."""
-    return Calendar(unit, zone_of(zone, "a test"), week_begins)
+    return Calendar(unit, zone_of(zone), week_begins)
 
 
 def window(unit: Unit = "day", zone: Any = BERLIN, **more: Any) -> CalendarWindow[str, list[str]]:
@@ -42,7 +42,7 @@ def window(unit: Unit = "day", zone: Any = BERLIN, **more: Any) -> CalendarWindo
 
 def test_the_rules_are_not_those_of_the_machine() -> None:
     """They come from the package, also where the machine has a database, or none."""
-    by_package = zone_of("America/Havana", "a test")
+    by_package = zone_of("America/Havana")
     zoneinfo.reset_tzpath(to=[])
     try:
         assert zoneinfo.ZoneInfo.no_cache("America/Havana").utcoffset(AT) == by_package.utcoffset(AT)
@@ -110,7 +110,7 @@ def test_each_moment_is_in_one_period(unit: Unit, zone: str, at: int) -> None:
     assert found.span(end)[0] == end
     assert found.span(start - 1)[1] == start
     assert end - start <= {"day": 26, "week": 170, "month": 745}[unit] * HOUR
-    second, there = start // 1_000, zone_of(zone, "a test")
+    second, there = start // 1_000, zone_of(zone)
     begins, before = (datetime.fromtimestamp(each, there).date() for each in (second, second - 1))
     assert before < begins
     assert unit != "week" or begins.weekday() == 0
@@ -124,7 +124,7 @@ def recount(unit: str, zone: str, fed: list[tuple[str, int, str]]) -> list[Resul
     """Return the results of all records (key, timestamp, text), by a plain computation over local dates."""
     panes = defaultdict[tuple[str, int, int], list[str]](list)
     for key, timestamp, text in fed:
-        day = datetime.fromtimestamp(timestamp / 1_000, zone_of(zone, "a test")).date()
+        day = datetime.fromtimestamp(timestamp / 1_000, zone_of(zone)).date()
         first = {"day": day, "week": day - timedelta(days=day.weekday()), "month": day.replace(day=1)}[unit]
         behind = first + timedelta(days={"day": 1, "week": 7, "month": 31}[unit])
         behind = behind.replace(day=1) if unit == "month" else behind

@@ -59,8 +59,7 @@ def test_each_key_has_the_days_of_its_zone() -> None:
     for zone, hours in at.items():
         of_day = [each for each in found if each[:2] == (zone[-3:], "2026-03-29")]
         counted = sum(
-            datetime.fromtimestamp(begin // 1_000 + hour * 3_600, zone_of(zone, "a test")).day == 29
-            for hour in range(30)
+            datetime.fromtimestamp(begin // 1_000 + hour * 3_600, zone_of(zone)).day == 29 for hour in range(30)
         )
         assert of_day == [(zone[-3:], "2026-03-29", hours, counted, final) for final in (False, True)]
     assert {each[0] for each in found} == {zone[-3:] for zone in at}

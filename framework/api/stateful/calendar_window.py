@@ -90,15 +90,15 @@ class Calendar:
         return second * 1_000
 
 
-def zone_of(name: str, where: str) -> ZoneInfo:
-    """Return a time zone of the package tzdata. Raises ConfigError: it has none of this name."""
+def zone_of(name: str) -> ZoneInfo:
+    """Return a time zone of the package tzdata. Raises ValueError: it has none of this name."""
     names = files(tzdata).joinpath("zones").read_text("utf-8").split()
     if name not in names:
         like = get_close_matches(str(name), names, n=1)
         meant = f"; {like[0]!r} is one" if like else ""
-        raise ConfigError(
-            f"{where}: zone = {name!r}: need a time zone by its name, such as 'Europe/Berlin' or 'UTC', of those in "
-            f"tzdata {tzdata.IANA_VERSION}{meant}"
+        raise ValueError(
+            f"zone = {name!r}: need a time zone by its name, such as 'Europe/Berlin' or 'UTC', of those in tzdata "
+            f"{tzdata.IANA_VERSION}{meant}"
         )
     with files(tzdata).joinpath("zoneinfo", *name.split("/")).open("rb") as file:
         return ZoneInfo.from_file(file, key=name)
@@ -149,19 +149,22 @@ class CalendarWindow(CommonWindows[K, V]):
         self._make = partial(Calendar, unit, week_begins=first)
         self._zone_of_key: Callable[[K], str] = zone if callable(zone) else lambda _: zone
         if not callable(zone):
-            self.calendars[zone] = self._make(zone_of(zone, where))
+            try:
+                self.calendars[zone] = self._make(zone_of(zone))
+            except ValueError as error:
+                raise ConfigError(f"{where}: {error}") from error
 
     def date_of(self, window: Window[K, V]) -> date:
-        """Return the first day of a window, as its zone has it."""
+        """Return the first day of a window, as its zone has it. Raises TaskError: the key's zone is unknown."""
         return self._calendar(window.key).date_at(window.start)
 
     def _calendar(self, key: K) -> Calendar:
         name = self._zone_of_key(key)
         if (found := self.calendars.get(name)) is None:
             try:
-                found = self.calendars[name] = self._make(zone_of(name, f"window {self.name!r}, key {key_text(key)}"))
-            except ConfigError as error:  # the key's mistake, not the job's
-                raise TaskError(str(error)) from error
+                found = self.calendars[name] = self._make(zone_of(name))
+            except ValueError as error:  # the key's mistake, not the job's
+                raise TaskError(f"window {self.name!r}, key {key_text(key)}: {error}") from error
         return found
 
     def starts(self, key: K, timestamp: int) -> tuple[int]:
@@ -169,7 +172,7 @@ class CalendarWindow(CommonWindows[K, V]):
         return (self._calendar(key).span(timestamp)[0],)
 
     def end_of(self, key: K, start: int) -> int:
-        """As of CommonWindows."""
+        """As of CommonWindows. Raises TaskError as ``starts`` does."""
         return self._calendar(key).span(start)[1]
 
     def timer_of(self, start: int) -> str:
@@ -182,7 +185,10 @@ class CalendarWindow(CommonWindows[K, V]):
         return CommonWindows.key_of_timer(key) if key.startswith(EARLY) else None
 
     def close(self, at: int, key: str) -> None:
-        """Give what closes of the windows that begin where the timer says; wait for the end of the others."""
+        """Give what closes of the windows that begin where the timer says; wait for the end of the others.
+
+        Raises TaskError: the zone of a key is unknown to the tzdata that is installed now.
+        """
         start = START.unpack(key[len(_OF_START) :].encode("latin-1"))[0] - START_SIGN
         open_ends = set[int]()
         for pane, value in self.panes.prefix((start, None)):

@@ -1,7 +1,7 @@
 """Windows that are the same for every key: the base of all of them, and those of one size, tumbling and hopping."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
 from grete.api.serdes.serde import Codec, Serde, functions_of, in_each_version
@@ -34,22 +34,11 @@ class CommonWindows(WindowStore[K, V]):
     """The base of windows that are the same for every key: a pane for each start and key, a timer for each start."""
 
     key_at: ClassVar[KeySlice] = START.size, None
+    panes: Store[tuple[int, K | None], V]
 
-    def __init__(
-        self,
-        name: str,
-        sizes: Mapping[str, int],
-        key: Serde[K],
-        value: Serde[V],
-        grace_ms: int,
-        emit: Emit,
-        *,
-        late_to: Output[Any, Any] | None,
-        errors: Errors,
-    ) -> None:
+    def store(self) -> Store[tuple[int, K | None], V]:
         """As of WindowStore."""
-        super().__init__(name, sizes, key, value, grace_ms, emit, late_to=late_to, errors=errors)
-        self.panes: Store[tuple[int, K | None], V] = Store(self.name, _pane_serde(self.key), self.value)
+        return Store(self.name, _pane_serde(self.key), self.value)
 
     def take(self, key: K, timestamp: int, change: Callable[[V | None], V]) -> bool:
         """Change the pane of each window of the timestamp that is open, by start."""

@@ -7,7 +7,7 @@ which one of its panes has something to do; one that has nothing to do any more 
 import struct
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import reduce
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -52,21 +52,11 @@ def _panes_serde(value: Serde[V]) -> Serde[list[Pane[V]]]:
 class KeyWindows(WindowStore[K, V]):
     """The base of windows that lie where a key's records are."""
 
-    def __init__(
-        self,
-        name: str,
-        sizes: Mapping[str, int],
-        key: Serde[K],
-        value: Serde[V],
-        grace_ms: int,
-        emit: Emit,
-        *,
-        late_to: Output[Any, Any] | None,
-        errors: Errors,
-    ) -> None:
+    panes: Store[K, list[Pane[V]]]
+
+    def store(self) -> Store[K, list[Pane[V]]]:
         """As of WindowStore."""
-        super().__init__(name, sizes, key, value, grace_ms, emit, late_to=late_to, errors=errors)
-        self.panes: Store[K, list[Pane[V]]] = Store(name, key, _panes_serde(value))
+        return Store(self.name, self.key, _panes_serde(self.value))
 
     def _keep(self, key: K, before: list[Pane[V]], panes: list[Pane[V]]) -> None:
         """Write a key's panes, and set its timer if it has none so early."""

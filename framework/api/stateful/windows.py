@@ -102,6 +102,7 @@ class WindowStore(Stateful, Generic[K, V]):
         self.emit = emit
         self.late_to = late_to
         self.errors = errors
+        self.panes = self.store()
         self.send_late: Callable[[], None] = lambda: None  # the record in process; set on a running task
 
     @property
@@ -137,13 +138,14 @@ class WindowStore(Stateful, Generic[K, V]):
         raw = key[1:].encode("latin-1")
         start = START.unpack_from(raw)[0] - START_SIGN
         pane_key = functions_of(self.key)[1](raw[8:])
-        now = (
-            at if self.emit == "end" else self.time_for(pane_key)
-        )  # Every gives none that the final one follows at once
-        if (found := self.find(start, pane_key, now)) is not None:
-            end, closes, value = found
-            if self.emit != "end" or closes - self.grace_ms <= at:  # else its end is later now, and has a timer
-                self.give_due(Window(self.name, start, end, pane_key, value, final=False), min(at, end - 1))
+        at_end = self.emit == "end"
+        # Every gives none that the final one follows at once
+        found = self.find(start, pane_key, at if at_end else self.time_for(pane_key))
+        if found is None:
+            return
+        end, closes, value = found
+        if not at_end or closes - self.grace_ms <= at:  # else its end is later now, and has a timer
+            self.give_due(Window(self.name, start, end, pane_key, value, final=False), min(at, end - 1))
 
     def which(self, result: Window[K, V]) -> str:
         """As of Stateful."""
@@ -168,6 +170,10 @@ class WindowStore(Stateful, Generic[K, V]):
     @abstractmethod
     def close(self, at: int, key: str) -> None:
         """Give each value that is final at ``at`` to ``on_window`` and delete it; ``key``: of a timer of this kind."""
+
+    @abstractmethod
+    def store(self) -> Store[Any, Any]:
+        """Return the declaration of the store that keeps the values."""
 
     @abstractmethod
     def find(self, start: int, key: K, now: int) -> tuple[int, int, V] | None:
