@@ -104,7 +104,7 @@ class Route(NamedTuple):
             )
 
     def keeps(self, store: int, key: bytes) -> bool:
-        """Whether an entry is of an output that waits for a sink, of a task whose stage gets other tasks."""
+        """Whether the entry keeps an output that a sink has not got yet, and the stage gets another number of tasks."""
         waits = store == OUTBOX and key.startswith(WAITING) and not key.startswith(BLOCK)  # what has the blocks tells
         return waits and self.moves and not self.forks
 
