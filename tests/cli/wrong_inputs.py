@@ -110,7 +110,7 @@ def _paths() -> Iterator[WrongInput]:
     for path in (
         "missing.py",
         "folder.py",
-        "missing",
+        "no_such_job",  # a name that no other test of this process has imported
         "a/b.py",
         "",
         " ",
