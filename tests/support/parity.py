@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from grete import (
     ById,
+    CalendarWindow,
     Call,
     DeadLetter,
     HoppingWindow,
@@ -77,6 +78,20 @@ class Windows(Task):
 
     def on_window(self, window: Window[str, int]) -> None:
         self.out.send(f"{window.name} {window.key} {window.start}", window.value)
+
+
+class Days(Task):
+    """Adds up by day."""
+
+    source = Input(events)
+    days = CalendarWindow("days", "day", "Europe/Berlin", key=utf8, value=int64)
+    out = Output(told("days"))
+
+    def process(self, record: Record[str, int]) -> None:
+        self.days.update(record.key, record.timestamp, lambda sum_: (sum_ or 0) + record.value)
+
+    def on_window(self, window: Window[str, int]) -> None:
+        self.out.send(f"{window.key} {window.start}", window.value)
 
 
 class Delay(Task):
@@ -290,6 +305,7 @@ class Row(NamedTuple):
 ROWS = [
     Row("state, `process`, dead letters", [Sums]),
     Row("tumbling, hopping, sliding and session windows", [Windows]),
+    Row("calendar windows", [Days]),
     Row("event-time timers, a window behind them", [Delay, Later]),
     Row("interval joins, table joins, versioned tables", [Joins]),
     Row("`deduplicate=`, `ttl_ms`", [Forget]),
