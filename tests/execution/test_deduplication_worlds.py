@@ -156,7 +156,7 @@ def horizon_too_long(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Deduplicator,
         "_expired",
-        lambda self, _key, seen: int.from_bytes(seen[:8], signed=True) + 2 * self._horizon_ms <= self._timers.now,
+        lambda self, key, seen: int.from_bytes(seen[:8], signed=True) + 2 * self._horizon_ms <= self._now(key),
     )
 
 
