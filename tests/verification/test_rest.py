@@ -15,7 +15,7 @@ pytestmark = pytest.mark.check
 
 IDLE_MS = 2_000
 REST_MS = 60_000
-MULTIPLES = 7  # 2, 4, 8, 16, 32 and 64 s, and the one that was due when the rest began
+MULTIPLES = 6  # 2, 4, 8, 16 and 32 s, and the one that was due when the rest began
 
 
 class Resting(Simulation):
@@ -34,13 +34,13 @@ class Resting(Simulation):
 
 
 def slow(seed: int) -> Plan:
-    """Return the job of a seed without faults: processes have a turn about once in half an interval."""
+    """Return the job of a seed without faults: processes have a turn about once in an interval."""
     plan = with_settings(make_plan(seed), checkpoint_interval_ms=100, idle_checkpoint_interval_ms=IDLE_MS)
-    plan = replace(plan, together=True, packed=2, pace=6.0, reluctance=(0.9,), standbys=False, wall=False)
+    plan = replace(plan, together=True, packed=2, pace=12.0, reluctance=(0.9,), standbys=False, wall=False)
     return replace(plan, faults=(), drain_faults=(), drained=False, unkind=KIND, builds=False)
 
 
-@pytest.mark.parametrize("seed", [34_000_014, 34_000_016, 34_000_020])
+@pytest.mark.parametrize("seed", [34_000_014, 34_000_017, 34_000_043])
 def test_a_slow_job_comes_to_rest(seed: int) -> None:
     """Its sources close the multiples of the idle interval only, though all tasks are late with the ones before."""
     plan = slow(seed)

@@ -98,8 +98,9 @@ class TaskCore:
 
     @property
     def observed_checkpoint(self) -> int | None:
-        """The greatest checkpoint of which a marker has come, during a commit, too; None: more may come unseen."""
-        return self.inputs.totals.greatest_marker if self.wants_input and not self.idleness.news else None
+        """The greatest checkpoint of which a marker has come, while it closes one, too; None: more may come unseen."""
+        reads = self.status is TaskStatus.RUNNING and not self.inputs.taken_back
+        return self.inputs.totals.greatest_marker if reads and not self.idleness.news else None
 
     @property
     def covered_t(self) -> int:

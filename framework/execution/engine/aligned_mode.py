@@ -56,8 +56,8 @@ class AlignedMode:
 
     @property
     def observed_checkpoint(self) -> int | None:
-        """The greatest checkpoint of which a marker has come; None: more may come unseen for now."""
-        return None if self.held_up or self._in_work else self._core.observed_checkpoint
+        """The greatest checkpoint of which a marker has come; None: more may come unseen, for longer than a turn."""
+        return None if self.held_up or self._waits else self._core.observed_checkpoint
 
     @property
     def closed_all(self) -> bool:
@@ -66,7 +66,12 @@ class AlignedMode:
 
     @property
     def _in_work(self) -> bool:
-        return self._holds_rows or self._batch_of is not None or self._rest is not None or self._due.left
+        return self._waits or self._batch_of is not None
+
+    @property
+    def _waits(self) -> bool:
+        """Whether what was read waits for something."""
+        return self._holds_rows or self._rest is not None or self._due.left
 
     @property
     def _holds_rows(self) -> bool:

@@ -26,7 +26,8 @@ def task_report(driver: TaskDriver) -> TaskReport:
     core, committed, pending = driver.core, driver.core.commits.committed, driver.core.commits.pending
     runner, changelog = driver.parts.runner, driver.wiring.changelog
     channels = channels_of(driver)
-    rests = pending is None and driver.running and driver.mode.observed_checkpoint is not None and channels.done == 0
+    unseen = driver.mode.observed_checkpoint is None or not driver.mode.closed_all
+    rests = pending is None and driver.running and not unseen and channels.done == 0
     return TaskReport(
         stage=driver.wiring.stage,
         partition=changelog.partition,
