@@ -114,7 +114,8 @@ compiled: $(VENV)/.installed-dev
 	@$(BIN)/pytest -qq --collect-only -m 'check or test' $(addprefix --ignore=,$(COVERED)) > /dev/null || true  # the run itself says what is wrong
 
 repeat: $(VENV)/.installed-dev $(VENV)/spark-classes.jsa
-	@$(BIN)/python -m tests.suite.repeat --kind $(or $(KIND),quiet) --runs $(or $(RUNS),1) -- $(PYTEST) -m 'check or test'
+	@$(BIN)/python -m tests.suite.repeat --kind $(or $(KIND),quiet) --runs $(or $(RUNS),1) -- \
+		$(if $(filter waits,$(KIND)),$(PYTEST) -m 'check or test',make --no-print-directory test)
 
 prove: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.suite.prove --hours $(or $(HOURS),1)

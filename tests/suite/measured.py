@@ -179,7 +179,7 @@ class Measuring:
         report = yield
         row = self._row
         setattr(row, f"{report.when}_s", round(report.duration, 4))
-        if report.outcome != "passed":
+        if report.outcome != "passed" and not hasattr(report, "wasxfail"):
             row.outcome = report.outcome
         if report.when == "teardown":
             self._end(row, {mark.name for mark in item.iter_markers()})

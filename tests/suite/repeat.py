@@ -1,22 +1,20 @@
 """``make repeat``: whole runs of the tests, counted over days in docs/results/repeat.json; what speaks against them.
 
-``KIND`` is what is around the run, ``RUNS`` how many to add. Each run is kept when it has ended. A person writes into
-the file why a test failed that no defect explains: the empty text behind its name is the place. ``RUNS=0`` only makes
-the tables again.
+``KIND`` is what is around the run, ``RUNS`` how many to add. A run is a ``make test``, so that ``make times`` has its
+figures, too. Each is kept when it has ended, by the rows that tests/suite/measured.py wrote. A person writes into the
+file why a test failed that no defect explains: the empty text behind its name is the place. ``RUNS=0`` only makes the
+tables again.
 """
 
 import argparse
 import os
 import platform
-import signal
 import subprocess
 import sys
-import tempfile
 import time
-import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
@@ -42,8 +40,6 @@ ROOT = times.ROOT
 LOOPS = 20
 QUIET_LOAD = 0.5  # of each core
 QUIET_S_MAX = 600.0  # after a run the load of the last minute falls to a hundredth in less than five
-RAN = {0, 1}  # exit codes of pytest for tests that passed and failed; by the others it did not run as it was asked to
-NOT_BEGUN = {2, 4, 5}  # it was interrupted, could not read its arguments, or found no test
 _BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(1_000_000))\n"
 
 
@@ -107,41 +103,36 @@ def waiting_modules(rows: Sequence[Row]) -> list[str]:
 
 
 def ran(kind: Kind, command: Sequence[str]) -> Ran:
-    """Run pytest by the command, in the surroundings of that kind. Raises SystemExit if it did not begin."""
-    load, started = os.getloadavg()[0], time.monotonic()
+    """Run the tests by the command, in the surroundings of that kind. Raises SystemExit if it ran no test."""
+    load, began_s, started = os.getloadavg()[0], time.time(), time.monotonic()
     environment: dict[str, str] = {} if kind == "nohup" else os.environ | {"CI": "true"}
     before = {
         "one-core": ["taskset", "-c", str(min(os.sched_getaffinity(0)))],
         "nohup": ["nohup"],
     }.get(kind, [])
-    with tempfile.TemporaryDirectory(prefix="grete-repeat-") as scratch:
-        report = Path(scratch) / "report.xml"
-        whole = [*before, *command, "-o", "junit_family=xunit1", f"--junitxml={report}"]
-        with busy_loops(LOOPS if kind in {"loaded", "waits"} else 0):
-            done = subprocess.run(whole, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False)
-        if done.returncode in NOT_BEGUN or done.returncode == -signal.SIGINT:
-            raise SystemExit(f"pytest ended with {done.returncode}: the run is not counted")
-        counts, failed = read(report) if report.exists() else ((0, 0), [])
-    failed += [] if done.returncode in RAN else [f"pytest itself, exit code {done.returncode}"]
-    seconds = round(time.monotonic() - started)
+    with busy_loops(LOOPS if kind in {"loaded", "waits"} else 0):
+        done = subprocess.run(
+            [*before, *command], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False
+        ).returncode
+    outcomes = {row.test: row.outcome for row in times.rows_since(began_s, ROOT / FOLDER)}
+    if not outcomes:
+        raise SystemExit(f"{command[0]} ended with {done} and ran no test: the run is not counted")
+    failed = sorted(test for test, outcome in outcomes.items() if outcome == "failed")
+    if done and not failed:
+        failed = [f"{command[0]} itself, exit code {done}"]
+    counts = Counter(outcomes.values())
     where = taken()
-    passed, skipped = counts
     return Ran(
-        kind, where.commit, where.date, passed, len(failed), skipped, seconds, round(load, 1), dict.fromkeys(failed, "")
+        kind=kind,
+        commit=where.commit,
+        date=where.date,
+        passed=counts["passed"],
+        failed=len(failed),
+        skipped=counts["skipped"],
+        seconds=round(time.monotonic() - started),
+        load=round(load, 1),
+        failures=dict.fromkeys(failed, ""),
     )
-
-
-def read(report: Path) -> tuple[tuple[int, int], list[str]]:
-    """Return the numbers of passed and of skipped tests, and the names of those that failed, from pytest's report."""
-    skipped, failed, names = set[str](), set[str](), set[str]()
-    for case in ET.parse(report).iter("testcase"):
-        name = f"{case.get('file') or case.get('classname')}::{case.get('name')}"
-        names.add(name)
-        if case.find("failure") is not None or case.find("error") is not None:
-            failed.add(name)
-        elif any(each.get("type") != "pytest.xfail" for each in case.iter("skipped")):
-            skipped.add(name)
-    return (len(names - skipped - failed), len(skipped - failed)), sorted(failed)
 
 
 def kept(runs: Sequence[Ran], where: Run) -> Kept:
@@ -202,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.suite.repeat", description=__doc__)
     parser.add_argument("--kind", choices=KINDS, default="quiet")
     parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("command", nargs="+", help="behind --: pytest, with its options")
+    parser.add_argument("command", nargs="+", help="behind --: what runs the tests")
     asked = parser.parse_args(arguments)
     if changed := _changed():
         raise SystemExit(f"a run is of a commit, and these are changed: commit them first\n{changed}")

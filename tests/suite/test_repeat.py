@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import results
 from benchmarks.results import Run
-from tests.suite.measured import Row
-from tests.suite.repeat import ASKED, NAME, Kind, Ran, complaints, kept, ran, waiting_modules
+from tests.suite.measured import FOLDER, Row, Session
+from tests.suite.repeat import ASKED, NAME, ROOT, Kind, Ran, complaints, kept, ran, waiting_modules
 
 CLEAN = Ran("quiet", "abc1234", "2026-11-28", 10, 0, 0, 60, 0.1, {})
 
@@ -65,27 +65,41 @@ def broken():
     raise OSError
 def test_ends_badly(broken): pass
 """
+RUNS = "import sys; sys.path.insert(0, {root!r}); import pytest; sys.exit(pytest.main({options}))"
+
+
+def runs(folder: Path, *options: str) -> list[str]:
+    """Return the command that runs pytest there, measured; it needs nothing of the environment."""
+    (folder / "pytest.ini").touch()
+    own = ["-q", "-n", "1", "-p", "tests.suite.measured", "-p", "no:cacheprovider", "-c", str(folder / "pytest.ini")]
+    return [sys.executable, "-c", RUNS.format(root=str(ROOT), options=[*own, *options])]
 
 
 @pytest.mark.parametrize("kind", ["nohup", "one-core"])
 def test_a_run_is_counted_in_its_surroundings(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test counts once; one whose fixture fails behind it has failed."""
+    """Each test counts once; one whose fixture fails behind it has failed. A run of before is not counted."""
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("tests.suite.repeat.ROOT", tmp_path)
+    before = Session(0.0, 1.0, 1.0, 0.0, 1, [Row("tests/test_before.py::test_x", "check", [])])
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "0.json").write_bytes(msgspec.json.encode(before))
     module = tmp_path / "test_around.py"
     nohup = kind == "nohup" or signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # this run may be under it, too
     module.write_text(AROUND.format(home=kind != "nohup", nohup=nohup, one=kind == "one-core"))
-    (tmp_path / "pytest.ini").touch()
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(tmp_path / "pytest.ini")]
-    run = ran(kind, [*command, str(module)])
+    run = ran(kind, runs(tmp_path, str(module)))
     assert run.failures == dict.fromkeys(["test_around.py::test_ends_badly", "test_around.py::test_fails"], "")
     assert (run.kind, run.passed, run.failed, run.skipped, run.count) == (kind, 4, 2, 1, 7)
 
 
-def test_a_run_that_did_not_begin_is_not_counted() -> None:
-    """No test was found: that is no run of 0 tests."""
-    with pytest.raises(SystemExit, match="pytest ended with 5: the run is not counted"):
-        ran("quiet", [sys.executable, "-c", "raise SystemExit(5)"])
-    assert ran("quiet", [sys.executable, "-c", "raise SystemExit(3)"]).failures == {"pytest itself, exit code 3": ""}
+def test_a_run_without_tests_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is no run of 0 tests. One whose tests passed, and that fails behind them, has failed."""
+    monkeypatch.setattr("tests.suite.repeat.ROOT", tmp_path)
+    with pytest.raises(SystemExit, match="ended with 3 and ran no test: the run is not counted"):
+        ran("quiet", [sys.executable, "-c", "raise SystemExit(3)"])
+    (tmp_path / "test_passes.py").write_text("def test_x(): pass\n")
+    command = runs(tmp_path, str(tmp_path / "test_passes.py"))
+    run = ran("quiet", [*command[:2], command[2].replace("sys.exit(", "sys.exit(3 + ")])
+    assert (run.passed, run.failed, run.failures) == (1, 1, {f"{sys.executable} itself, exit code 3": ""})
 
 
 LOOPS = """

@@ -125,13 +125,20 @@ def commands(taken: Sequence[Taken]) -> Table:
     return Table(COMMANDS_TABLE, columns, cells)
 
 
-def read(folder: Path = ROOT / FOLDER) -> tuple[list[Row], list[Taken]]:
-    """Return each test's newest row, and what the commands took that have ended well."""
+def rows_since(began_s: float, folder: Path) -> list[Row]:
+    """Return each test's newest row of the runs that began then or later. ``began_s``: seconds since 1970."""
     rows: dict[str, Row] = {}
     for path in sorted(folder.glob("*.json")):
-        rows |= {row.test: row for row in msgspec.json.decode(path.read_bytes(), type=Session).rows}
+        session = msgspec.json.decode(path.read_bytes(), type=Session)
+        if session.began_s >= began_s:
+            rows |= {row.test: row for row in session.rows}
+    return [*rows.values()]
+
+
+def read(folder: Path = ROOT / FOLDER) -> tuple[list[Row], list[Taken]]:
+    """Return each test's newest row, and what the commands took that have ended well."""
     taken = [msgspec.json.decode(path.read_bytes(), type=Taken) for path in sorted(folder.glob("*.taken"))]
-    return [*rows.values()], taken
+    return rows_since(0.0, folder), taken
 
 
 def kept(rows: Sequence[Row], taken: Sequence[Taken], run: Run) -> Kept:
