@@ -116,7 +116,7 @@ def stopped(directory: Path, words: int, keys: int, settings: Settings) -> Resul
     before = time.process_time()
     run_until(worker, lambda: source.running and source.core.external.position[LINES] >= lines)
     seconds = time.process_time() - before
-    totals, commits = log.bounds(TOTALS)[1], source.counters["commits"]
+    totals, commits = log.bounds(TOTALS)[1], source.parts.counters["commits"]
     if totals != words:
         raise SystemExit(f"{totals} totals for {words} words: the measurement does not count")
     return {"words_per_cpu_s": words / seconds, "commits": commits}
@@ -211,9 +211,9 @@ def restore(directory: Path, keys: int) -> Result:
         worker = Worker(job, [0], OpenedLog(log), job_directory, settings)
         sink = worker.drivers[1]
         seconds = run_until(worker, lambda driver=sink: driver.running)  # type: ignore[misc]  # mypy gives a default of a lambda no type
-        records = sink.counters["restored records"]
+        records = sink.parts.counters["restored records"]
         result |= {f"{name}_s": seconds, f"{name}_records": records, f"{name}_records_per_s": records / seconds}
-        assert sink.counters["restores"] == (name == "restore"), sink.counters
+        assert sink.parts.counters["restores"] == (name == "restore"), sink.parts.counters
         worker.close()
     last = last_commit(job_directory.open_log(create=False), worker.drivers[1].wiring.changelog)
     result["version"] = 0 if last is None else last.commit.checkpoint_id

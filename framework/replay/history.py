@@ -173,7 +173,7 @@ class HostedTask:
         """Return the counters of all processes of this task, added up."""
         if self.process is None:
             return self.ended
-        return self.ended + self.process.driver.counters + self.process.driver.core.seen
+        return self.ended + self.process.driver.parts.counters + self.process.driver.core.seen
 
     @property
     def checkpoint_id(self) -> int:
@@ -203,10 +203,10 @@ class HostedTask:
         """Whether all that it was given is processed and committed. Only of a task that has nothing to do."""
         if self.process is None or not self.process.driver.running:
             return False
-        outbox = self.process.driver.outbox
+        outbox = self.process.driver.parts.runner.outbox
         if not self.process.driver.mode.settled or (outbox is not None and not outbox.settled):
             return False
-        if self.process.driver.event_time.has_news:
+        if self.process.driver.parts.inputs.event_time.has_news:
             return False
         core, log = self.process.driver.core, self.process.log
         if core.commits.committed is None or core.commits.pending is not None:
@@ -236,8 +236,10 @@ class HostedTask:
             sinks=self.sinks,
             caller=self.caller,
         )
-        if driver.outbox is not None:  # a host that is dropped lets go of its sinks, as the end of a process does
-            weakref.finalize(driver, driver.outbox.abandon)
+        if (
+            driver.parts.runner.outbox is not None
+        ):  # a host that is dropped lets go of its sinks, as the end of a process does
+            weakref.finalize(driver, driver.parts.runner.outbox.abandon)
         if self.ending:
             driver.end_inputs()
         self.process = TaskProcess(driver, log)

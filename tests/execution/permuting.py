@@ -115,7 +115,7 @@ def answer_to(driver: TaskDriver, action: do.Action) -> on.Event | None:
 
 def _written_ahead(driver: TaskDriver, action: do.WriteData) -> on.DataWritten:
     """Return the answer to a slice; when it is performed after all, it is the same one."""
-    data = driver._data
+    data = driver._frozen.slices
     made, write = data.next(action), data.next
     data.next = lambda action: made if action is late else write(action)
     late = action

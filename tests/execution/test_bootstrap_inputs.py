@@ -107,12 +107,12 @@ def test_an_input_that_waits_for_a_table_is_not_idle() -> None:
     seen = []
     for _ in range(4):  # twice the time without news makes an input idle
         task.now_ms += 1_001
-        seen.append(task.driver.event_time.next_idle(task.now_ms))
+        seen.append(task.driver.parts.inputs.event_time.next_idle(task.now_ms))
     assert (IN, False) not in seen
     task.run()
     assert task.runner.processed == ["row", "x"]
     task.now_ms += 1_001
-    assert task.driver.event_time.next_idle(task.now_ms) in ((IN, False), (TABLE, False))
+    assert task.driver.parts.inputs.event_time.next_idle(task.now_ms) in ((IN, False), (TABLE, False))
 
 
 @pytest.mark.parametrize("wiring", [SOURCE, replace(SOURCE, deterministic=True)])

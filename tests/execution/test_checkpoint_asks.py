@@ -92,7 +92,7 @@ def test_with_an_interval_of_ten_minutes_no_task_reaches_its_bound(
 
     worker.reports.send = stop_at_the_end
     worker.run()
-    assert min(driver.counters["commits"] for driver in worker.drivers) > 3
+    assert min(driver.parts.counters["commits"] for driver in worker.drivers) > 3
     assert source.core.seen["checkpoints closed for the tasks behind"] > 1
     if last is Show:
         shown = Counter(row.value for row in log.read(TopicPartition("totals", 0), 0, 1 << 30))

@@ -136,8 +136,8 @@ def test_a_crash_between_chunks_is_redone(chunks: int) -> None:
     assert len(task.keys()) == 1_000 * chunks
     after = Driven(data=task.data, disk=task.disk, nonce=b"another process!").start()
     assert after.keys() == set(names)
-    assert (after.driver.counters["redos"], after.driver.counters["wipes"], after.core.frozen) == (1, 0, 1)
-    assert after.driver.counters["restored records"] == 2_500
+    assert (after.driver.parts.counters["redos"], after.driver.parts.counters["wipes"], after.core.frozen) == (1, 0, 1)
+    assert after.driver.parts.counters["restored records"] == 2_500
 
 
 def test_another_host_restores_the_same_state() -> None:
@@ -150,7 +150,7 @@ def test_another_host_restores_the_same_state() -> None:
     task.run()
     after = Driven(data=task.data, disk=MemoryDisk(), nonce=b"another process!").start()
     assert after.keys() == task.keys() == {"record 1", "record 2", "record 3"}
-    assert after.driver.counters["restores"] == 1
+    assert after.driver.parts.counters["restores"] == 1
     assert after.driver.restore.progress[0] == after.driver.restore.progress[1]
 
 

@@ -63,7 +63,7 @@ def say(broker: SecureBroker, *texts: str) -> None:
 
 def committed(worker: Worker, commits: int = COMMITS) -> bool:
     """Whether each task has committed some checkpoints."""
-    return all(driver.counters["commits"] >= commits for driver in worker.drivers)
+    return all(driver.parts.counters["commits"] >= commits for driver in worker.drivers)
 
 
 def work(

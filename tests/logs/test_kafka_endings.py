@@ -13,7 +13,7 @@ from grete.logs.kafka import KafkaLog
 from grete.logs.kafka.client.config import split_options, transactional
 from grete.logs.kafka.client.endings import ONCE_S, RETRY_MS, TransactionOutcome, may_come_again, outcome, tells
 from grete.logs.kafka.client.errors import Troubles
-from grete.logs.kafka.write import tail, transactions, whole_writer
+from grete.logs.kafka.write import tail, transactional_writer, whole_writer
 from grete.logs.kafka.write.tail import read_tail
 from grete.ports import ExternalRecord
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, encode_changelog_header
@@ -73,7 +73,7 @@ class Unlucky(Producer):
 @pytest.fixture
 def unlucky(monkeypatch: pytest.MonkeyPatch) -> type[Unlucky]:
     """The producer of transactions."""
-    monkeypatch.setattr(transactions, "Producer", Unlucky)
+    monkeypatch.setattr(transactional_writer, "Producer", Unlucky)
     return Unlucky
 
 
@@ -108,7 +108,7 @@ def test_an_end_that_was_slow_is_followed_by_a_new_epoch(
 ) -> None:
     """S1: a late end of the old epoch is refused. Nothing is written, and no transaction is repeated."""
     caplog.set_level("INFO", "grete.kafka")
-    monkeypatch.setattr(transactions, "may_come_again", lambda seconds: seconds > 0)
+    monkeypatch.setattr(transactional_writer, "may_come_again", lambda seconds: seconds > 0)
     log = connect()
     for value in (b"1", b"2", b"3"):
         assert not commit(log, changelog, value, [record(out, value)]).fenced
@@ -124,7 +124,7 @@ def test_a_rival_that_has_not_claimed_starts_again(
     """C5: it has taken the transactional id over and claims later: the holder goes on, and the rival is not fenced."""
     log, rival = connect(), connect()
     commit(log, changelog, b"one", [record(out, b"1")])
-    rival._transactions[changelog]._take_over()
+    rival._transactions[changelog]._writer._take_over()
     assert not commit(log, changelog, b"two", [record(out, b"2")]).fenced
     rival.send(0, -1, changelog, b"claim", sync=True)
     assert ended(rival)[0].fenced  # the task finds no newer claim behind this, and starts again

@@ -17,9 +17,8 @@ from grete.cli.commands.worker import worker
 from grete.cli.job_target import NamedJob
 from grete.cli.settings_file import settings_of
 from grete.logs.address import LogAddress
-from grete.logs.kafka import log
-from grete.logs.kafka.write import transactions
-from grete.logs.kafka.write.transactions import Transactions
+from grete.logs.kafka.write import transactional_writer, transactions
+from grete.logs.kafka.write.transactional_writer import TransactionalWriter
 
 BEFORE, BEGUN, HALF, SENT, COMMITTED = "before begin", "begun", "half of it sent", "all sent", "committed"
 POINTS = (BEFORE, BEGUN, HALF, SENT, COMMITTED)
@@ -58,7 +57,7 @@ class WatchedProducer(Producer):
             signal.pthread_kill(threading.get_ident(), self.number)  # this thread first: it must not go on
 
 
-class WatchedTransactions(Transactions):
+class WatchedWriter(TransactionalWriter):
     """Tells the producer how many outputs a transaction has."""
 
     def _commit(self, transaction: Any, placed: Any) -> None:
@@ -70,8 +69,8 @@ def main() -> int:
     """Run the worker."""
     job, partition, directory, bootstrap, config, WatchedProducer.point, number = sys.argv[1:]
     WatchedProducer.number = signal.Signals(int(number))
-    setattr(transactions, "Producer", WatchedProducer)  # noqa: B010  # mypy does not let a module be changed openly
-    setattr(log, "Transactions", WatchedTransactions)  # noqa: B010  # as above
+    setattr(transactional_writer, "Producer", WatchedProducer)  # noqa: B010  # mypy does not let a module be changed openly
+    setattr(transactions, "TransactionalWriter", WatchedWriter)  # noqa: B010  # as above
     address = LogAddress(f"kafka://{bootstrap}", Path(config))
     return worker(NamedJob(job, Path(directory), address, partial(settings_of, [], None)), partition=int(partition))
 

@@ -19,7 +19,7 @@ def task(stage: int, observed: int | None, *, running: bool = True) -> Any:
         observe_checkpoint=lambda checkpoint_id, *, sees_next: told.append((checkpoint_id, sees_next)),
     )
     wiring = SimpleNamespace(deterministic=False, producer=producer_id(stage, 0))
-    return SimpleNamespace(mode=mode, wiring=wiring, running=running, owner=id(told), told=told)
+    return SimpleNamespace(mode=mode, wiring=wiring, running=running, parts=SimpleNamespace(owner=id(told)), told=told)
 
 
 def test_a_source_is_told_once_of_the_greatest_marker() -> None:

@@ -104,7 +104,7 @@ def test_tasks_without_anything_to_do_have_no_turns(scene: Scene) -> None:
         assert [driver.wiring.name for driver in worker.drivers] == ["look-0", "look-1"]
         worker.drain()
         yield
-        assert all(driver.event_time.drained for driver in worker.drivers)
+        assert all(driver.parts.inputs.event_time.drained for driver in worker.drivers)
         worker.stop()
         yield
 

@@ -19,11 +19,10 @@ class Task:
     """A driver whose ``tick`` raises what it is told to; ``taken``: the tokens whose delivery it was told of."""
 
     def __init__(self, owner: int, mono_ms: Callable[[], float]) -> None:
-        self.owner = owner
         self.wiring = SimpleNamespace(name=f"task-{owner}", is_source=False)
         self.mode = SimpleNamespace(observed=0, observe=lambda _time: None)
         sends = SimpleNamespace(pending=PendingSends(self.wiring.name, send_timeout_ms=100))
-        self.parts = SimpleNamespace(sends=sends, io=SimpleNamespace(mono_ms=mono_ms))
+        self.parts = SimpleNamespace(owner=owner, sends=sends, io=SimpleNamespace(mono_ms=mono_ms))
         self.fails: FrameworkError | None = None
         self.urgent, self.exit, self.ticks = False, None, 0
         self.taken: list[int] = []
@@ -67,7 +66,9 @@ def test_an_error_of_a_tasks_own_ends_it_alone() -> None:
     world.answers = [Delivery(0, 1, 0, 0), Delivery(1, 1, 1, 0)]
     world.loop.go_round()
     world.loop.go_round()
-    assert [(driver.owner, str(error), error.task) for driver, error in world.loop.ended] == [(0, "it fails", "task-0")]
+    assert [(driver.parts.owner, str(error), error.task) for driver, error in world.loop.ended] == [
+        (0, "it fails", "task-0")
+    ]
     assert (first.ticks, second.ticks, first.taken, second.taken) == (1, 2, [], [1])
 
 

@@ -21,6 +21,7 @@ from grete.protocol.changelog import (
     decode_outcome,
     encode_data,
 )
+from grete.protocol.changelog_position import ChangelogPosition, encode_changelog_position
 from grete.protocol.errors import DecodeError
 from grete.protocol.ids import TopicPartition
 from grete.stores.overlay.overlay import Overlay
@@ -183,3 +184,45 @@ def find_outcome(log: LogReader, outcome_changelog: TopicPartition, bulk_write_i
                     return outcome.counts
         top = max(top, generation)
     return None
+
+
+class CheckpointWrites:
+    """The frozen write batch of a task on its way: slices to the changelog, then chunks to the store.
+
+    ``had_turn``: the last step was one of these; input has the next one (A8).
+    """
+
+    def __init__(self, overlay: Overlay) -> None:
+        self._overlay, self._budget = overlay, RewriteBudget()
+        self.slices = DataSlices(overlay, self._budget)
+        self._position: bytes | None = None  # of the changelog, once what is frozen is committed
+        self.had_turn = False
+
+    @property
+    def applying(self) -> bool:
+        """Whether they are committed, and a part of them is not in the store."""
+        return self._position is not None
+
+    def appended(self, size: int) -> None:
+        """Note that the task has appended as many bytes: they pay for a rewrite (K2)."""
+        self._budget.appended(size)
+
+    def next_slice(self, action: WriteData) -> tuple[bytes | None, DataWritten]:
+        """Return the next message, None if there is nothing to send, and the answer to the core."""
+        assert self._position is None, "data is sent while the checkpoint before it is applied"
+        self.had_turn = True
+        return self.slices.next(action)
+
+    def committed(self, position: ChangelogPosition) -> None:
+        """Note that they are committed, up to this position: they may be applied."""
+        assert self._position is None, "a write batch is applied before the one before it"
+        self._position = encode_changelog_position(position)
+
+    def apply_chunk(self) -> bool:
+        """Write a part of them to the store; return whether it was the last one."""
+        assert self._position is not None, "nothing is committed that could be applied"
+        self.had_turn = True
+        if not self._overlay.apply_chunk(self._position):
+            return False
+        self._position = None
+        return True

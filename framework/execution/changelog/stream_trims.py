@@ -1,7 +1,8 @@
-"""Trims of streams: once the consumer has committed, or later, for readers outside of the job (K3)."""
+"""Trims of a task: its changelog, and streams once it has committed, or later for readers outside (K2, K3)."""
 
 from collections import deque
 
+from grete.ports import Log
 from grete.protocol.ids import TopicPartition
 
 PARTS = 32  # offsets remembered over the retention: a trim is late by at most a 32nd of it
@@ -27,3 +28,21 @@ class StreamTrims:
         while held and now_ms - held[0][0] >= self._retention_ms:
             found = held.popleft()[1]
         return found
+
+
+class Trims:
+    """The trims of one task, each partition only forwards."""
+
+    def __init__(self, log: Log, changelog: TopicPartition, retention_ms: int) -> None:
+        """``retention_ms``: of streams. What is not the ``changelog`` is one."""
+        self._log, self._changelog = log, changelog
+        self._streams = StreamTrims(retention_ms)
+        self._trimmed: dict[TopicPartition, int] = {}
+
+    def trim(self, partition: TopicPartition, offset: int, now_ms: float) -> None:
+        """Trim before the offset, which nothing of this job needs any more, or before one that has been held back."""
+        if partition != self._changelog:
+            offset = self._streams.due(partition, offset, now_ms)
+        if self._trimmed.get(partition, 0) < offset:
+            self._log.trim(partition, offset)
+            self._trimmed[partition] = offset

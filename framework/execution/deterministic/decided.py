@@ -1,4 +1,4 @@
-"""Reads the rows of replayed input decisions again, and proves that they are the ones that a predecessor took (D2)."""
+"""The rows of input decisions: those that were read, and those that a replay reads again and proves (D2)."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +19,33 @@ def digest_of(rows: Sequence[LogRow]) -> int:
     """Return the digest of rows that an input decision takes."""
     offsets, _, timestamps, keys, values, headers = zip(*rows, strict=True)
     return digest_rows(offsets, timestamps, keys, values, headers)
+
+
+class RowsRead:
+    """Rows of external inputs, in order: from their read to the end of the code's work on the decision over them."""
+
+    def __init__(self) -> None:
+        self._ahead: deque[tuple[TopicPartition, list[LogRow]]] = deque()  # their decision is not yet made
+        self._taken: tuple[TopicPartition, int] | None = None  # rows, how many, of the decision that is processed
+
+    def add(self, partition: TopicPartition, rows: list[LogRow]) -> None:
+        """Note rows that the core is asked to decide on."""
+        self._ahead.append((partition, rows))
+
+    def take(self, decision: ProcessExternal) -> list[LogRow]:
+        """Return the rows of the decision, which are the next ones."""
+        partition, rows = self._ahead.popleft()
+        assert (partition, rows[0].offset, len(rows)) == (decision.partition, decision.first_offset, decision.count)
+        self._taken = partition, len(rows)
+        return rows
+
+    def end(self) -> tuple[TopicPartition, int] | None:
+        """Return the partition and the number of the rows that were taken last, and forget them; None: there are none.
+
+        The code has done with them, or a checkpoint closes and what it left of them is read again.
+        """
+        taken, self._taken = self._taken, None
+        return taken
 
 
 class DecidedRows:

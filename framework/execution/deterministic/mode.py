@@ -1,42 +1,56 @@
 """Deterministic mode: inputs are decided on and merged in logical time, and nothing waits for a commit (D1, D2)."""
 
-from collections import deque
-
 from grete.core import actions as do
 from grete.core import events as on
 from grete.core.deterministic.task import DeterministicCore
 from grete.errors import OffsetOutOfRange
-from grete.execution.deterministic.decided import DecidedRows, digest_of
+from grete.execution.deterministic.decided import DecidedRows, RowsRead, digest_of
 from grete.execution.deterministic.differing import explained
 from grete.execution.deterministic.output_recovery import OutputRecovery
+from grete.execution.deterministic.outputs import WaitingOutputs
 from grete.execution.deterministic.processor import LogicalProcessor
 from grete.execution.deterministic.remade import OutputsDiffer
 from grete.execution.engine.pending_sends import CHANGELOG
 from grete.execution.engine.task_parts import COVERED_TOKEN, TaskParts
 from grete.execution.limits import INPUT_END_CHECK_MS, READ_AGAIN_MS
-from grete.ports import Delivery, ExternalRecord, LogRow
+from grete.ports import Delivery, ExternalRecord
 from grete.protocol.ids import TopicPartition
 
 
+class _Due:
+    """The time in ms at which a Tick can do something. A core is asked for it once between two of its steps."""
+
+    def __init__(self) -> None:
+        self._at_ms: float | None = None
+        self._step = -1
+
+    def at(self, now_ms: float, core: DeterministicCore, steps: int) -> float:
+        """Return it; ``steps``: as many as the core has taken."""
+        if self._at_ms is None or self._step != steps:
+            self._at_ms, self._step = now_ms + core.due_in_ms(now_ms), steps
+        return self._at_ms
+
+    def forget(self) -> None:
+        """Ask the core again: it was worked out from a time rounded down."""
+        self._at_ms = None
+
+
 class DeterministicMode:
-    """The Mode of one task. Its outputs to external topics wait here, in order, until the core releases them (D5)."""
+    """The Mode of one task. Its outputs to external topics wait here until the core releases them (D5)."""
 
     def __init__(self, parts: TaskParts, core: DeterministicCore, runner: LogicalProcessor) -> None:
         self._parts = parts
         self._core = core
         self._code = runner
-        self._batches_read: deque[tuple[TopicPartition, list[LogRow]]] = deque()  # read, their decision not yet made
+        self._rows = RowsRead()
         self._decided = DecidedRows(parts.wiring.name, parts.io.log, parts.io.settings)
         self._back = OutputRecovery(parts.io.log, parts.io.settings.batch_bytes_max, runner.logical)
-        self._waiting: list[ExternalRecord] = []  # outputs that are not released yet
-        self._waiting_bytes = 0
+        self._waiting = WaitingOutputs()
         self._told = 0  # the last time that the tasks beside this one have observed
         self.held_up = False  # by its sends or its sink: no more input is taken before the log has answered
-        self._due_at_ms: float | None = None  # when a Tick can do something, as of the core's step ``_due_step``
-        self._due_step = -1
+        self._due = _Due()
         self._unfinished: int | None = None  # what ``_ran`` will take, once no record is in flight
         self._next_offset = -1  # what it took last
-        self._taken: tuple[TopicPartition, int] | None = None  # rows, how many, of the decision that is processed
         if runner.due is not None:
             runner.due.by_slices(turns=not parts.wiring.channels)
         parts.when_ready = self._begin
@@ -114,7 +128,7 @@ class DeterministicMode:
         parts, fires = self._parts, self._core.fires
         if not (fires or self._core.wants_input):
             return False
-        full = self._waiting_bytes > parts.io.settings.sink_buffer_bytes_max
+        full = self._waiting.bytes > parts.io.settings.sink_buffer_bytes_max
         parts.sends.held_by = "sink_buffer_bytes_max" if full else None
         self.held_up = full or parts.blocked(lag=not fires)
         if self.held_up:
@@ -139,7 +153,7 @@ class DeterministicMode:
         else:
             now = parts.io.mono_ms()
             parts.inputs.holes.read(partition, self._core.external.position[partition], rows)
-            self._batches_read.append(batch)
+            self._rows.add(partition, rows)
             parts.inputs.end_due_ms = now + INPUT_END_CHECK_MS
             parts.inputs.event_time.active(partition, now)
             parts.counters["external records"] += len(rows)
@@ -182,16 +196,14 @@ class DeterministicMode:
         parts.sends.pending.check(now)
         if now < self._due_at(now):
             return False
-        self._due_at_ms = None
-        if now < self._due_at(now):  # it was worked out from a time rounded down
+        self._due.forget()
+        if now < self._due_at(now):
             return False
         parts.tell(on.Tick(int(now), parts.io.overlay.open_bytes, mono_us=int(now * 1_000)))
         return bool(parts.todo)
 
     def _due_at(self, now: float) -> float:
-        if self._due_at_ms is None or self._due_step != self._parts.steps:
-            self._due_at_ms, self._due_step = now + self._core.due_in_ms(now), self._parts.steps
-        return self._due_at_ms
+        return self._due.at(now, self._core, self._parts.steps)
 
     # --- actions ---
 
@@ -249,19 +261,14 @@ class DeterministicMode:
             self._ran(unfinished)
 
     def _take_waiting(self, count: int) -> list[ExternalRecord]:
-        assert count <= len(self._waiting), f"{count} outputs are released of {len(self._waiting)}"
-        outputs = self._waiting[:count]
-        if outputs:
-            self._waiting_bytes -= self._waiting_bytes * len(outputs) // len(self._waiting)
-            del self._waiting[:count]
-        self._parts.counters["released records"] += len(outputs)
-        return outputs
+        self._parts.counters["released records"] += count
+        return self._waiting.take(count)
 
     def _produce_next(self, token: int, count: int) -> None:
         parts = self._parts
-        before = self._waiting_bytes
+        before = self._waiting.bytes
         outputs = self._take_waiting(count)
-        parts.sends.pending.sent(token, before - self._waiting_bytes, parts.io.mono_ms())
+        parts.sends.pending.sent(token, before - self._waiting.bytes, parts.io.mono_ms())
         parts.io.log.produce(parts.owner, token, outputs)
         parts.sends.urgent = True
 
@@ -290,18 +297,16 @@ class DeterministicMode:
             self._parts.inputs.holes.read(action.partition, self._core.external.position[action.partition], rows)
             self._parts.counters["replayed records"] += len(rows)
         else:
-            partition, rows = self._batches_read.popleft()
-            assert (partition, rows[0].offset, len(rows)) == (action.partition, action.first_offset, action.count)
-            self._taken = partition, len(rows)
+            rows = self._rows.take(action)
         self._code.process_decided(action.partition, rows, action.first_t, action.last_t)
         self._ran(next_offset)
 
     def _drop_rest(self) -> None:
         """A checkpoint closes: the rest of a decision, which waits for timers, is read again."""
-        if self._code.left and self._taken is not None:
-            (partition, count), (done, next_offset) = self._taken, self._code.reached
+        taken = self._rows.end()
+        if self._code.left and taken is not None:
+            (partition, count), (done, next_offset) = taken, self._code.reached
             self._parts.inputs.holes.dropped(partition, next_offset, count - done)
-        self._taken = None
 
     def _ran(self, next_offset: int = -1) -> None:
         """Hand over what the code has sent; ``next_offset``: after a replay, where to read on."""
@@ -311,7 +316,9 @@ class DeterministicMode:
             if self._core.processing.timers.left:
                 parts.tell(on.Ran(parts.io.overlay.open_bytes, left=True, done=-1))
             return
-        self._next_offset, self._taken = next_offset, self._taken if left else None
+        self._next_offset = next_offset
+        if not left:
+            self._rows.end()
         done, offset = self._code.reached if left else (0, next_offset)
         frames, held = parts.runner.take_frames(), parts.runner.external_bytes
         try:
@@ -321,14 +328,10 @@ class DeterministicMode:
                 on.InputGone(explained(error, parts.wiring.name, self._code.logical.producer_name, parts.io.log))
             )
             return
-        self._waiting.extend(records)
-        if records:  # outputs that were visible before the restart are dropped: they do not wait
-            self._waiting_bytes += held - parts.runner.external_bytes
+        self._waiting.add(records, held - parts.runner.external_bytes)
         timer, released = self._code.next_timer, tuple(last.items())
         told = self._code.take_advances(), self._code.sink_t, self._code.take_calls(), self._code.next_wall
         parts.tell(
             on.Ran(parts.io.overlay.open_bytes, frames, len(records), released, timer, offset, *told, left, done)
         )
-        waiting, held_back = len(self._waiting), self._core.outputs.held
-        assert waiting >= held_back, f"{held_back} outputs wait for a release, and {waiting} are here"
-        assert bool(waiting) == (self._waiting_bytes > 0), f"{waiting} outputs in {self._waiting_bytes} bytes"
+        self._waiting.check(self._core.outputs.held)

@@ -297,3 +297,41 @@ def _partition_of(name: bytes) -> TopicPartition:
 
 def _sent_key(partition: TopicPartition) -> bytes:
     return b"sent %s" % str(partition).encode()
+
+
+class WaitingOutputs:
+    """Outputs to external topics that wait, in order, until the core releases them (D5).
+
+    ``bytes``: their size, in part estimated where some of them were taken.
+    """
+
+    def __init__(self) -> None:
+        self._records: list[ExternalRecord] = []
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, records: Sequence[ExternalRecord], size: int) -> None:
+        """Note outputs that the code has made, of that many bytes in all.
+
+        Those that were visible before a restart are dropped and do not wait: without records the size counts nothing.
+        """
+        self._records.extend(records)
+        if records:
+            self.bytes += size
+
+    def take(self, count: int) -> list[ExternalRecord]:
+        """Return the first ones, which are released: they wait no more."""
+        assert count <= len(self._records), f"{count} outputs are released of {len(self._records)}"
+        outputs = self._records[:count]
+        if outputs:
+            self.bytes -= self.bytes * len(outputs) // len(self._records)
+            del self._records[:count]
+        return outputs
+
+    def check(self, held: int) -> None:
+        """Assert what is true between two steps of the core, which says that that many are held."""
+        waiting = len(self._records)
+        assert waiting >= held, f"{held} outputs wait for a release, and {waiting} are here"
+        assert bool(waiting) == (self.bytes > 0), f"{waiting} outputs in {self.bytes} bytes"

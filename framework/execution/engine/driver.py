@@ -7,18 +7,17 @@ from grete.core import actions as do
 from grete.core import events as on
 from grete.core.faults import names_violations
 from grete.core.lifecycle import TaskStatus
-from grete.execution.changelog.changelog_writer import DataSlices, RewriteBudget
+from grete.execution.changelog.changelog_writer import CheckpointWrites
 from grete.execution.changelog.own_changelog import OwnChangelog
 from grete.execution.changelog.restorer import Restorer, sent_before
-from grete.execution.changelog.stream_trims import StreamTrims
+from grete.execution.changelog.stream_trims import Trims
 from grete.execution.engine.modes import TaskMode
 from grete.execution.engine.pending_sends import CHANGELOG, PRODUCED
 from grete.execution.engine.task_parts import COVERED_TOKEN, TaskParts
 from grete.execution.inputs.early_frames import SpilledFrames
 from grete.execution.limits import CALLS_LOOK_MS, READ_AGAIN_MS
 from grete.ports import Delivery, StateStore
-from grete.protocol.changelog_position import decode_changelog_position, encode_changelog_position
-from grete.protocol.ids import TopicPartition
+from grete.protocol.changelog_position import decode_changelog_position
 
 
 class TaskDriver:
@@ -28,22 +27,15 @@ class TaskDriver:
         """``early`` holds frames that came before their checkpoint."""
         self.parts = parts
         self.mode = mode
-        self.owner, self.core, self.wiring = parts.owner, parts.core, parts.wiring
+        self.core, self.wiring = parts.core, parts.wiring
         self.exit: do.Exit | None = None
-        self.counters = parts.counters
-        self.outbox = parts.runner.outbox
-        self.event_time = parts.inputs.event_time
         self._in_flight = parts.runner.in_flight
         self._store = store
         self._early = early
         self.restore = OwnChangelog(parts.io.log, self.wiring, 4 * parts.io.settings.batch_bytes_max, parts.io.mono_ms)
-        self._restorer = Restorer(self.restore, parts.io.log, store, parts.io.overlay, self.wiring, self.counters)
-        self._budget = RewriteBudget()
-        self._data = DataSlices(parts.io.overlay, self._budget)
-        self._changelog_position: bytes | None = None  # of the frozen write batch that is being applied
-        self._committed_last = False  # the last step was one of a commit
-        self._trimmed: dict[TopicPartition, int] = {}
-        self._stream_trims = StreamTrims(parts.io.settings.stream_retention_ms)
+        self._restorer = Restorer(self.restore, parts.io.log, store, parts.io.overlay, self.wiring, parts.counters)
+        self._frozen = CheckpointWrites(parts.io.overlay)
+        self._trims = Trims(parts.io.log, self.wiring.changelog, parts.io.settings.stream_retention_ms)
 
     @names_violations
     def start(self, *, nonce: bytes, host: str, pid: int, wall_ms: int) -> None:
@@ -76,7 +68,7 @@ class TaskDriver:
 
     def end_inputs(self) -> None:
         """The job is drained: all inputs from outside have ended (E7). Again for each process until it has finished."""
-        self.event_time.end_inputs()
+        self.parts.inputs.event_time.end_inputs()
 
     @names_violations
     def delivered(self, *deliveries: Delivery) -> bool:
@@ -116,22 +108,23 @@ class TaskDriver:
         parts, mode = self.parts, self.mode
         if (recovering := mode.recover()) is not None or self.exit is not None:
             return bool(recovering)
-        if parts.ready and ((self.outbox is not None and self.outbox.work(parts.io.mono_ms())) or self._calls_work()):
+        frozen, outbox = self._frozen, parts.runner.outbox
+        if parts.ready and ((outbox is not None and outbox.work(parts.io.mono_ms())) or self._calls_work()):
             return True
-        if parts.todo and not (self._committed_last and self._slice_alone):
+        if parts.todo and not (frozen.had_turn and self._slice_alone):
             return not self._waits_for_calls and self._perform_next()
         if self.restore.pending:
             return self._read_changelog()
-        if self._changelog_position is not None and not self._committed_last:
-            return self._apply_chunk(self._changelog_position)
+        if frozen.applying and not frozen.had_turn:
+            return self._apply_chunk()
         if parts.runner.requests.waiting and self._ask():
             return True
-        self._committed_last = False  # in turn with input: a large checkpoint does not stall the task (A8)
+        frozen.had_turn = False  # in turn with input: a large checkpoint does not stall the task (A8)
         if mode.on_time() or mode.look_for_idle() or mode.flush() or mode.read():
             return True
         if parts.todo:
             return self._perform_next()
-        return self._changelog_position is not None and self._apply_chunk(self._changelog_position)
+        return frozen.applying and self._apply_chunk()
 
     def _ask(self) -> bool:
         """Tell the core that the code asks for a checkpoint, unless it did so just now; True if it was told."""
@@ -169,12 +162,13 @@ class TaskDriver:
         due = min(due, READ_AGAIN_MS) if self.restore.pending or fetches else due
         if self._in_flight is not None and self._in_flight.count:
             due = min(due, CALLS_LOOK_MS)
-        return due if self.outbox is None or not self.parts.ready else min(due, self.outbox.due_in_ms(now))
+        outbox = self.parts.runner.outbox
+        return due if outbox is None or not self.parts.ready else min(due, outbox.due_in_ms(now))
 
     def abandon(self) -> None:
         """Let go of what is outside of this process, as its end would."""
-        if self.outbox is not None:
-            self.outbox.abandon()
+        if self.parts.runner.outbox is not None:
+            self.parts.runner.outbox.abandon()
 
     @property
     def urgent(self) -> bool:
@@ -197,8 +191,8 @@ class TaskDriver:
         parts, action = self.parts, self.parts.todo.popleft()
         if isinstance(action, do.AppendChangelog):
             size = len(action.value) + sum(map(len, action.before))
-            self._budget.appended(size)
-            self.counters["changelog bytes"] += size
+            self._frozen.appended(size)
+            parts.counters["changelog bytes"] += size
         if self.mode.perform(action):
             return True
         match action:
@@ -207,13 +201,12 @@ class TaskDriver:
             case do.WriteData():
                 return self._write_data(action)
             case do.ApplyFrozen():
-                assert self._changelog_position is None, "a write batch is applied before the one before it"
-                self._changelog_position = encode_changelog_position(action.changelog_position)
+                self._frozen.committed(action.changelog_position)
             case do.Seek():
                 self.mode.forget_read(action.partition)
                 parts.inputs.reader.seek(action.partition, action.offset)
                 parts.inputs.reported.forget(action.partition)
-                self.event_time.active(action.partition, parts.io.mono_ms())
+                self.parts.inputs.event_time.active(action.partition, parts.io.mono_ms())
             case do.Spill():
                 self._early.put(action.key, action.value)
             case do.DropSpilled(keys):
@@ -225,11 +218,11 @@ class TaskDriver:
                 parts.io.overlay.drop_open()
                 parts.inputs.holes.rolled_back()
                 parts.runner.reset()
-                self.event_time.reset()
-            case do.Trim():
-                self._trim(action)
+                self.parts.inputs.event_time.reset()
+            case do.Trim(partition, offset):
+                self._trims.trim(partition, offset, parts.io.mono_ms())
             case do.Committed():
-                self.counters["commits"] += 1
+                self.parts.counters["commits"] += 1
                 self.check_invariants()  # once a checkpoint: what follows would build on a broken state
             case do.Exit():
                 return self._end(action)
@@ -242,7 +235,7 @@ class TaskDriver:
         parts, now = self.parts, self.parts.io.mono_ms()
         while True:
             parts.sends.pending.sent(action.token, len(action.value), now)
-            parts.io.log.send(self.owner, action.token, action.partition, action.value)
+            parts.io.log.send(parts.owner, action.token, action.partition, action.value)
             parts.sends.backpressure.sent(action.partition)
             behind = parts.todo[0] if parts.todo else None
             if not isinstance(behind, do.Send):
@@ -257,7 +250,8 @@ class TaskDriver:
             self.parts.tell(event)
 
     def _end(self, action: do.Exit) -> bool:
-        if self.outbox is not None and not self.outbox.settled:
+        outbox = self.parts.runner.outbox
+        if outbox is not None and not outbox.settled:
             self.parts.todo.appendleft(action)  # bounded by the stop's time-out; the next start would apply it
             return False
         assert self.exit is None, f"{self.wiring.name} ends twice"
@@ -271,31 +265,19 @@ class TaskDriver:
             parts.sends.pending.check(parts.io.mono_ms())
             parts.todo.appendleft(action)
             return False
-        assert self._changelog_position is None, "data is sent while the checkpoint before it is applied"
-        self._committed_last = True
-        message, answer = self._data.next(action)
-        self.counters["data slices with more to come"] += answer.more
+        message, answer = self._frozen.next_slice(action)
+        self.parts.counters["data slices with more to come"] += answer.more
         if message is not None:
-            parts.io.log.send(self.owner, COVERED_TOKEN, self.wiring.changelog, message, fence=action.generation)
-            self.counters["changelog bytes"] += len(message)
+            parts.io.log.send(parts.owner, COVERED_TOKEN, self.wiring.changelog, message, fence=action.generation)
+            self.parts.counters["changelog bytes"] += len(message)
         parts.tell(answer)
         return True
 
-    def _apply_chunk(self, changelog_position: bytes) -> bool:
-        self._committed_last = True
-        if self.parts.io.overlay.apply_chunk(changelog_position):
-            self._changelog_position = None
+    def _apply_chunk(self) -> bool:
+        if self._frozen.apply_chunk():
             self.parts.runner.after_commit()
             self.parts.tell(on.Applied())
         return True
-
-    def _trim(self, action: do.Trim) -> None:
-        partition, offset = action.partition, action.offset
-        if partition != self.wiring.changelog:
-            offset = self._stream_trims.due(partition, offset, self.parts.io.mono_ms())
-        if self._trimmed.get(partition, 0) < offset:
-            self.parts.io.log.trim(partition, offset)
-            self._trimmed[partition] = offset
 
     def _read_changelog(self) -> bool:
         event = self.restore.read(starting=self.core.status is TaskStatus.STARTING)
@@ -326,12 +308,12 @@ class TaskDriver:
     @property
     def idle_in(self) -> int | None:
         """The checkpoint with what comes of it that all external inputs are idle (E4); None: one may bring time on."""
-        return self._checkpoint_of_all if self.running and self.event_time.all_idle else None
+        return self._checkpoint_of_all if self.running and self.parts.inputs.event_time.all_idle else None
 
     @property
     def ended_in(self) -> int | None:
         """The checkpoint with what comes of it that all inputs have ended (E7); None: the task does not know it yet."""
-        return self._checkpoint_of_all if self.running and self.event_time.drained else None
+        return self._checkpoint_of_all if self.running and self.parts.inputs.event_time.drained else None
 
     @property
     def _checkpoint_of_all(self) -> int:

@@ -151,7 +151,7 @@ class IncidentRun:
         for each in self._rows:
             with suppress(KeyError):  # it came to no reading
                 ran.read[each] = driver.parts.inputs.reader.position(each)
-        ran.checkpoints = driver.counters["commits"]
+        ran.checkpoints = driver.parts.counters["commits"]
         self._compare_outputs(ran)
         return ran
 

@@ -69,11 +69,10 @@ class JobMember(Closable):
         settings, directory = local.settings, local.job_directory
         address = directory.address
         options = None if address.config is None else read_options(address.config)
-        self.machine = settings.machine or platform.node() or "unnamed"
         self._me = MemberId(
             kept_id(directory),
             os.urandom(ID_BYTES).hex(),
-            self.machine,
+            settings.machine or platform.node() or "unnamed",
             code_digest(local.job),
             settings.member_heartbeat_interval_ms,
             settings.member_timeout_ms,
@@ -96,6 +95,11 @@ class JobMember(Closable):
     def session(self) -> str:
         """The session of this member, drawn at its start."""
         return self._me.session
+
+    @property
+    def machine(self) -> str:
+        """The name of this machine: the setting ``machine``, or its host's name."""
+        return self._me.machine
 
     def poll(self) -> None:
         """Host what the assignment says now. Raises ConfigError: the topic may not be read or written."""

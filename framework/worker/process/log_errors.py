@@ -22,11 +22,11 @@ class Outage:
 
     def note(self, drivers: Iterable[TaskDriver]) -> None:
         """Take note that the log is silent."""
-        self._commits = {driver.wiring.name: driver.counters["commits"] for driver in drivers}
+        self._commits = {driver.wiring.name: driver.parts.counters["commits"] for driver in drivers}
 
     def explains(self, driver: TaskDriver) -> bool:
         """Whether the task has committed nothing since the log was last silent."""
-        return self._commits.get(driver.wiring.name) == driver.counters["commits"]
+        return self._commits.get(driver.wiring.name) == driver.parts.counters["commits"]
 
 
 def explained(error: Refused, tasks: Iterable[WorkerTask]) -> Refused:

@@ -17,7 +17,7 @@ SIZES_MS = 10_000  # between two looks at the files of the stores
 
 def task_measures(driver: TaskDriver) -> TaskMeasures:
     """Return the numbers of a task that metrics show."""
-    parts, core, counters = driver.parts, driver.core, driver.counters
+    parts, core, counters = driver.parts, driver.core, driver.parts.counters
     runner, times = parts.runner, parts.commit_times
     done, end = driver.restore.progress
     now = parts.io.overlay.event_time
@@ -37,7 +37,7 @@ def task_measures(driver: TaskDriver) -> TaskMeasures:
         unacknowledged_bytes=parts.sends.pending.bytes,
         held_bytes=runner.external_bytes,
         early_bytes=EarlyBytes(*core.inputs.waiting_bytes),
-        sink_bytes=0 if driver.outbox is None else driver.outbox.waiting_bytes,
+        sink_bytes=0 if driver.parts.runner.outbox is None else driver.parts.runner.outbox.waiting_bytes,
         held_up=driver.mode.held_up,
         held_by=parts.sends.held_by if driver.mode.held_up else None,
         sent_to=dict(runner.sent_to),

@@ -38,8 +38,8 @@ class ObservedCheckpoints:
             self._news = news
             self._told.clear()
         for driver in sources:
-            if driver.owner not in self._told and driver.running:
-                self._told.add(driver.owner)
+            if driver.parts.owner not in self._told and driver.running:
+                self._told.add(driver.parts.owner)
                 driver.mode.observe_checkpoint(news[0], sees_next=news[1])
 
     def tell_time(self, tasks: Collection[TaskDriver]) -> None:

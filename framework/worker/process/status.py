@@ -39,7 +39,7 @@ def task_report(driver: TaskDriver) -> TaskReport:
         began=_positions(core.commits.began),
         read_up_to=read_up_to(committed),
         restore=Portion(*driver.restore.progress),
-        counters=dict(driver.counters + core.seen),
+        counters=dict(driver.parts.counters + core.seen),
         rollbacks=core.seen["rollbacks"],
         dropped=DropCounts(**runner.dropped),
         last_failure=runner.last_failure,
@@ -50,8 +50,8 @@ def task_report(driver: TaskDriver) -> TaskReport:
         commit=None if pending is None else OpenCommit(pending.checkpoint_id, pending.step.name.lower()),
         rests_ms=int(driver.parts.io.wall_ms) if rests else None,
         channels=channels,
-        settled=driver.mode.settled and (driver.outbox is None or driver.outbox.settled),
-        sink_trouble=None if driver.outbox is None else driver.outbox.trouble,
+        settled=driver.mode.settled and (driver.parts.runner.outbox is None or driver.parts.runner.outbox.settled),
+        sink_trouble=None if driver.parts.runner.outbox is None else driver.parts.runner.outbox.trouble,
         measures=task_measures(driver),
     )
 
@@ -131,7 +131,7 @@ def log_ready(driver: TaskDriver) -> None:
     logger.info(
         "ready",
         extra={
-            "restored": driver.counters["restored records"],
+            "restored": driver.parts.counters["restored records"],
             "checkpoint_id": -1 if commit is None else commit.checkpoint_id,
             "position": {str(TopicPartition(e.topic, e.partition)): e.offset for e in _positions(commit)},
         },

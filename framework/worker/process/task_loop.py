@@ -80,7 +80,7 @@ class TaskLoop:
 
     def add(self, driver: TaskDriver) -> None:
         """Let a task take turns. Its owner is no other task's, and none's that has ended: answers to that may come."""
-        self._drivers[driver.owner] = driver
+        self._drivers[driver.parts.owner] = driver
         (self._sources if driver.wiring.is_source else self._behind).append(driver)
 
     def start(self, driver: TaskDriver, begin: Callable[[TaskDriver], None]) -> None:
@@ -95,17 +95,17 @@ class TaskLoop:
     def _end(self, driver: TaskDriver, error: FrameworkError) -> None:
         """Let a task take no more turns, and no more answers of the log."""
         error.task = error.task or driver.wiring.name  # a log or a store does not know whose turn it is
-        del self._drivers[driver.owner]
+        del self._drivers[driver.parts.owner]
         (self._sources if driver.wiring.is_source else self._behind).remove(driver)
         self.ended.append((driver, error))
         if not isinstance(error, Fenced | Halted):  # else it does not start again
-            self._leaving[driver.owner] = driver
+            self._leaving[driver.parts.owner] = driver
 
     def remove(self, driver: TaskDriver) -> None:
         """Let a task take no more turns: it has stopped, or is given up."""
-        del self._drivers[driver.owner]
+        del self._drivers[driver.parts.owner]
         (self._sources if driver.wiring.is_source else self._behind).remove(driver)
-        self._leaving[driver.owner] = driver
+        self._leaving[driver.parts.owner] = driver
 
     @property
     def drivers(self) -> tuple[TaskDriver, ...]:
@@ -142,7 +142,7 @@ class TaskLoop:
         for driver in tuple(self._leaving.values()):
             driver.parts.sends.pending.check(driver.parts.io.mono_ms())
             if driver.parts.sends.pending.empty:
-                del self._leaving[driver.owner]
+                del self._leaving[driver.parts.owner]
         return more
 
     def _turn(self, driver: TaskDriver) -> bool:
@@ -151,7 +151,7 @@ class TaskLoop:
         ends = begun + TURN_MS
         self.turn_of = driver
         try:
-            while driver.owner in self._drivers and self._tick(driver):
+            while driver.parts.owner in self._drivers and self._tick(driver):
                 self.worked = True
                 if driver.urgent:
                     driver.urgent = False

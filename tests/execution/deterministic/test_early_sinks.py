@@ -194,8 +194,8 @@ def test_a_slow_sink_holds_its_task_back_at_the_bound(tmp_path: Path) -> None:
         kit.advance(20)
     process = kit._tasks["count", 0].process
     assert process is not None
-    assert process.driver.outbox is not None
-    assert 1_000 < process.driver.outbox.waiting_bytes < 2_000
+    assert process.driver.parts.runner.outbox is not None
+    assert 1_000 < process.driver.parts.runner.outbox.waiting_bytes < 2_000
     place.files.unlink()
     away.rename(place.files)
     kit.run()

@@ -129,7 +129,7 @@ class CommitProgress:
 
         def watched_tick(driver: TaskDriver) -> bool:
             busy = tick(driver)
-            memory[at + driver.owner] = numbers[phase_of(_aligned(driver))]
+            memory[at + driver.parts.owner] = numbers[phase_of(_aligned(driver))]
             return busy
 
         TaskDriver.tick = watched_tick  # type: ignore[assignment]  # put in the place of a method
@@ -155,18 +155,18 @@ class CommitProgress:
 
     def _freeze_in_transaction(self) -> None:
         """Stop this process by SIGSTOP when a transaction's messages are with the broker, and its end is not."""
-        from grete.logs.kafka.write.transactions import Transactions
+        from grete.logs.kafka.write.transactional_writer import TransactionalWriter
 
-        hand_over = Transactions._hand_over
+        hand_over = TransactionalWriter._hand_over
 
-        def watched(transactions: Transactions, records: Any, callback: Any) -> None:
-            hand_over(transactions, records, callback)
+        def watched(writer: TransactionalWriter, records: Any, callback: Any) -> None:
+            hand_over(writer, records, callback)
             if callback is None and records and self._counted():
-                assert transactions._producer.flush(60) == 0, "the broker has not all of the transaction"
+                assert writer._producer.flush(60) == 0, "the broker has not all of the transaction"
                 # to this thread: one sent to the process stops it by way of any thread, and this one commits meanwhile
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
-        Transactions._hand_over = watched  # type: ignore[assignment]  # as above
+        TransactionalWriter._hand_over = watched  # type: ignore[assignment]  # as above
 
     def _counted(self) -> bool:
         self._left -= 1

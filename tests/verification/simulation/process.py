@@ -186,7 +186,7 @@ class Process:
 
     def counted(self) -> Counter[str]:
         """Return the counters of core, driver and start."""
-        counted = Counter(self.core.seen) + Counter(self.driver.counters)
+        counted = Counter(self.core.seen) + Counter(self.driver.parts.counters)
         counted += self._seen
         counted["checkpoints of many slices"] = self.overlay.large
         counted["wipes of what was there"] += self.store.wiped_content

@@ -148,7 +148,7 @@ class Worker(Generic[P]):
 
     def _whose_turn(self) -> int:
         at = None if self.loop is None else self.loop.turn_of
-        return self._turn_of if at is None else at.owner
+        return self._turn_of if at is None else at.parts.owner
 
     def due(self, step: int) -> list[P]:
         """Return and forget the tasks that can start again: the log has answered all that they had sent."""

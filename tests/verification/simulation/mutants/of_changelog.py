@@ -6,7 +6,7 @@ They concern ownership, validity, rewrite, trim and changelog position (C1 to C6
 from dataclasses import replace
 from typing import Any
 
-from grete.core.actions import Action, WipeStore, WriteData
+from grete.core.actions import Action, Trim, WipeStore, WriteData
 from grete.core.aligned.task import TaskCore
 from grete.core.changelog.changelog_fold import ChangelogFold
 from grete.core.changelog.changelog_rewrite import ChangelogRewrite
@@ -238,14 +238,17 @@ def own_round_named(data_written: Any) -> Any:
     return mistaken
 
 
-@mutant(TaskDriver, "_trim", "trim")
-def stream_trimmed_at_position(trim: Any) -> Any:
+@mutant(TaskDriver, "_perform_next", "trim")
+def stream_trimmed_at_position(perform_next: Any) -> Any:
     """A stream is trimmed up to what was read, not to what the commit resumes at (K3)."""
 
-    def mistaken(self: TaskDriver, action: Any) -> None:
-        assert isinstance(self.core, TaskCore)
-        position = self.core.inputs.position.get(action.partition, action.offset)
-        trim(self, type(action)(action.partition, max(position, action.offset)))
+    def mistaken(self: TaskDriver) -> bool:
+        action = self.parts.todo[0]
+        if isinstance(action, Trim):
+            assert isinstance(self.core, TaskCore)
+            position = self.core.inputs.position.get(action.partition, action.offset)
+            self.parts.todo[0] = Trim(action.partition, max(position, action.offset))
+        return bool(perform_next(self))
 
     return mistaken
 
