@@ -22,6 +22,7 @@ class Process:
         directory.mkdir()
         name = topics[1].replace("changes", "peer")
         arguments = [bootstrap, *topics, name, str(directory), peer.guarantee, str(interval_ms), str(partitions)]
+        arguments += peer.options
         self._log = directory / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

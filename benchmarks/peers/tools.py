@@ -2,7 +2,8 @@
 
 A peer's program takes: bootstrap servers, input topic, output topic, a name that no other run has, a directory of its
 own, guarantee, checkpoint or commit interval in ms, how many threads. It ends with its standard input. *Index* reads
-documents (number → text) and writes a change for each word of each: word → ``[document, [position, …], version]``.
+documents (number → text) and writes a change for each word of each: word → ``[document, [position, …], version]``. With
+``postings`` behind these arguments it keeps all postings as state, too: Flink and Kafka Streams do.
 *Count* reads events and writes key → ``{"key": …, "count": …}`` for each. *Windows* takes a kind of window, too, and
 writes key → count once a window is over. *Joins* takes both input topics, with a comma, and a kind of join, and writes
 key → ``left number:right number`` for each pair. *Wide* takes the number of partitions, too, and counts values behind a
@@ -45,6 +46,7 @@ class Peer:
 
     tool: Tool
     guarantee: str
+    options: Sequence[str] = ()  # arguments behind those of all
 
     @property
     def name(self) -> str:
@@ -80,7 +82,7 @@ TOOLS = {
     for tool in (
         Tool(
             "Flink",
-            "2.2.0",
+            "2.3.0",
             _flink,
             "one JVM (mini cluster, heap 1,500 MB), parallelism 2, words by Flink's own shuffle: no topic between the "
             "stages; buffer timeout 0, object reuse; state in the heap, as by default (with RocksDB p99 was longer), "
@@ -98,7 +100,7 @@ TOOLS = {
         ),
         Tool(
             "Kafka Streams",
-            "4.1.0",
+            "4.4.0",
             _kafka_streams,
             "one JVM (heap 1,000 MB), two threads, words through a repartition topic, state in RocksDB with a "
             "changelog, no cache; linger 0; exactly-once is exactly_once_v2. The interval is the commits'",

@@ -10,6 +10,8 @@ import java.util.regex.Pattern;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.FlatMapFunction;
 import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.api.common.state.MapState;
+import org.apache.flink.api.common.state.MapStateDescriptor;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
@@ -31,14 +33,17 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 
 /**
  * The experiment's job on Flink, in a mini cluster: documents, their words by Flink's own shuffle, the number of
- * documents of each word in the heap. Arguments: see ../tools.py.
+ * documents of each word in the heap, and with "postings" its positions in each of them, too. Arguments: see
+ * ../tools.py.
  */
 public class FlinkIndex {
   // What \w is in Python.
   static final Pattern WORD = Pattern.compile("[\\p{L}\\p{N}_]{1,64}");
   static final TypeInformation<Tuple2<Integer, String>> DOCUMENT = Types.TUPLE(Types.INT, Types.STRING);
+  @SuppressWarnings("unchecked")
+  static final TypeInformation<int[]> POSITIONS = (TypeInformation<int[]>) Types.PRIMITIVE_ARRAY(Types.INT);
   static final TypeInformation<Tuple3<String, Integer, int[]>> POSTING =
-      Types.TUPLE(Types.STRING, Types.INT, Types.PRIMITIVE_ARRAY(Types.INT));
+      Types.TUPLE(Types.STRING, Types.INT, POSITIONS);
   static final TypeInformation<Tuple2<Long, Integer>> VERSION = Types.TUPLE(Types.LONG, Types.INT);
   static final TypeInformation<Tuple2<String, String>> CHANGE = Types.TUPLE(Types.STRING, Types.STRING);
 
@@ -70,11 +75,20 @@ public class FlinkIndex {
   }
 
   static class Index extends KeyedProcessFunction<String, Tuple3<String, Integer, int[]>, Tuple2<String, String>> {
-    private transient ValueState<Tuple2<Long, Integer>> versions;
+    private final boolean keepsPostings;
+    private transient ValueState<Tuple2<Long, Integer>> versions; // with postings: documents, occurrences
+    private transient MapState<Integer, int[]> postings; // document → positions of the word
+
+    Index(boolean keepsPostings) {
+      this.keepsPostings = keepsPostings;
+    }
 
     @Override
     public void open(OpenContext context) {
       versions = getRuntimeContext().getState(new ValueStateDescriptor<>("versions", VERSION));
+      if (keepsPostings) {
+        postings = getRuntimeContext().getMapState(new MapStateDescriptor<>("postings", Types.INT, POSITIONS));
+      }
     }
 
     @Override
@@ -83,7 +97,12 @@ public class FlinkIndex {
         throws Exception {
       Tuple2<Long, Integer> before = versions.value();
       long version = before == null ? 1 : before.f0 + 1;
-      versions.update(Tuple2.of(version, posting.f1));
+      if (keepsPostings) {
+        postings.put(posting.f1, posting.f2);
+        versions.update(Tuple2.of(version, posting.f2.length + (before == null ? 0 : before.f1)));
+      } else {
+        versions.update(Tuple2.of(version, posting.f1));
+      }
       StringBuilder text = new StringBuilder().append('[').append(posting.f1).append(",[");
       for (int number = 0; number < posting.f2.length; number++) {
         text.append(number == 0 ? "" : ",").append(posting.f2[number]);
@@ -107,6 +126,7 @@ public class FlinkIndex {
     String bootstrap = arguments[0], documents = arguments[1], changes = arguments[2], name = arguments[3];
     boolean exactlyOnce = arguments[5].equals("exactly-once");
     int partitions = Integer.parseInt(arguments[7]);
+    boolean keepsPostings = arguments.length > 8 && arguments[8].equals("postings");
     Configuration settings = new Configuration();
     settings.setString("execution.checkpointing.interval", arguments[6] + " ms");
     settings.setString("execution.checkpointing.mode", exactlyOnce ? "EXACTLY_ONCE" : "AT_LEAST_ONCE");
@@ -145,7 +165,7 @@ public class FlinkIndex {
         .flatMap(new Split())
         .returns(POSTING)
         .keyBy(posting -> posting.f0, Types.STRING)
-        .process(new Index())
+        .process(new Index(keepsPostings))
         .returns(CHANGE)
         .sinkTo(sink);
     job.execute(name);

@@ -2,6 +2,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -24,7 +25,8 @@ import org.apache.kafka.streams.state.Stores;
 
 /**
  * The experiment's job on Kafka Streams: documents, their words through a repartition topic, the number of documents
- * of each word in RocksDB with a changelog. Arguments: see ../tools.py.
+ * of each word in RocksDB with a changelog, and with "postings" its positions in each of them, too. Arguments: see
+ * ../tools.py.
  */
 public class StreamsIndex {
   // What \w is in Python.
@@ -49,8 +51,14 @@ public class StreamsIndex {
     }
   }
 
-  /** Counts the documents of each word: kept as version and last document. */
+  /** Counts the documents of each word: kept as version and last document, or with postings as occurrences. */
   static class Index extends ContextualProcessor<String, byte[], String, byte[]> {
+    private final boolean keepsPostings;
+
+    Index(boolean keepsPostings) {
+      this.keepsPostings = keepsPostings;
+    }
+
     @Override
     public void process(Record<String, byte[]> record) {
       KeyValueStore<String, byte[]> versions = context().getStateStore("versions");
@@ -58,7 +66,14 @@ public class StreamsIndex {
       long version = before == null ? 1 : ByteBuffer.wrap(before).getLong() + 1;
       ByteBuffer posting = ByteBuffer.wrap(record.value());
       int document = posting.getInt();
-      versions.put(record.key(), ByteBuffer.allocate(12).putLong(version).putInt(document).array());
+      int second = document;
+      if (keepsPostings) {
+        second = posting.remaining() / 4 + (before == null ? 0 : ByteBuffer.wrap(before).getInt(8));
+        KeyValueStore<String, byte[]> postings = context().getStateStore("postings");
+        byte[] positions = Arrays.copyOfRange(record.value(), 4, record.value().length);
+        postings.put(record.key() + "\0" + document, positions);
+      }
+      versions.put(record.key(), ByteBuffer.allocate(12).putLong(version).putInt(second).array());
       StringBuilder text = new StringBuilder().append('[').append(document).append(",[").append(posting.getInt());
       while (posting.hasRemaining()) {
         text.append(',').append(posting.getInt());
@@ -72,19 +87,23 @@ public class StreamsIndex {
     new Thread(Streams::endWithInput).start();
     String documents = arguments[1], changes = arguments[2];
     int partitions = Integer.parseInt(arguments[7]);
+    boolean keepsPostings = arguments.length > 8 && arguments[8].equals("postings");
     Properties settings = Streams.settings(arguments);
     settings.put(StreamsConfig.producerPrefix(ProducerConfig.LINGER_MS_CONFIG), 0);
     StreamsBuilder builder = new StreamsBuilder();
-    builder.addStateStore(
-        Stores.keyValueStoreBuilder(
-            Stores.persistentKeyValueStore("versions"), Serdes.String(), Serdes.ByteArray()));
+    String[] stores = keepsPostings ? new String[] {"versions", "postings"} : new String[] {"versions"};
+    for (String store : stores) {
+      builder.addStateStore(
+          Stores.keyValueStoreBuilder(
+              Stores.persistentKeyValueStore(store), Serdes.String(), Serdes.ByteArray()));
+    }
     builder.stream(documents, Consumed.with(Serdes.String(), Serdes.String()))
         .process(Split::new)
         .repartition(
             Repartitioned.with(Serdes.String(), Serdes.ByteArray())
                 .withName("postings")
                 .withNumberOfPartitions(partitions))
-        .process(Index::new, "versions")
+        .process(() -> new Index(keepsPostings), stores)
         .to(changes, Produced.with(Serdes.String(), Serdes.ByteArray()));
     KafkaStreams streams = new KafkaStreams(builder.build(), settings);
     Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(5))));
