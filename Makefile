@@ -20,7 +20,7 @@
 #                                         WRITE=1 (figures and tables into docs)
 #                PEERS=1                  Flink, quixstreams, Kafka Streams, Spark beside it, on Kafka (needs Maven and a JDK)
 #                EXPERIMENT=latency       QUICK=1  SECONDS_EACH=8 (of a run)  PEERS=1
-#                EXPERIMENT=paper         the formal-model paper's experiments; MINUTES=7 (end and go on later)  ONLY=kills (a part)
+#                EXPERIMENT=paper         the formal-model paper's experiments; MINUTES=7 (end and go on later)  ONLY=kills (a part)  PEERS=1
 #                EXPERIMENT=intervals     early outputs, and throughput in aligned mode, from 100 ms to 10 minutes
 #                EXPERIMENT=dead_producer what goes on while a worker is dead, in each mode
 #                EXPERIMENT=snapshots     a new machine's first output, from the changelog and from a snapshot, on Kafka

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,7 +39,8 @@ Result = dict[str, Any]
 class Plan:
     """The plan of a run.
 
-    ``mode``: or a peer; ``kills``: times to kill a worker, in s after the first document that counts.
+    ``mode``: or a peer; ``kills``: times to kill a worker, in s after the first document that counts; ``machines``: the
+    network on whose machines workers run, of an experiment that has one.
     """
 
     log: str
@@ -50,6 +51,7 @@ class Plan:
     idle_s: float = 0.0  # to measure before the first document
     kills: list[float] = field(default_factory=list)
     rate: float = RATE
+    machines: str = ""
 
     @property
     def first(self) -> int:
@@ -67,6 +69,7 @@ class Stage:
 
     job_module: ClassVar = JOB
     modes: ClassVar[Mapping[str, Mode]] = MODES
+    peer_options: ClassVar[Sequence[str]] = ()
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         """Make the topics; start the job."""
@@ -74,33 +77,29 @@ class Stage:
         self.plan, self.directory = plan, directory
         self.topics = f"latency-documents-{run}", f"latency-changes-{run}"
         self.children: list[Child] = []
-        self.log = plan.log
         if plan.log.startswith(KAFKA):
             for topic in self.topics:
                 make_topic(plan.log.removeprefix(KAFKA), topic, plan.partitions)
         self.job: Running
-        if plan.mode in PEERS:
-            bootstrap = plan.log.removeprefix(KAFKA)
-            peer = PEERS[plan.mode]
-            self.job = Process(
-                bootstrap, peer, plan.checkpoint_interval_ms, plan.partitions, self.topics, directory / "job"
-            )
-        else:
-            own = Workers(
-                plan.log,
-                self.modes[plan.mode],
-                plan.checkpoint_interval_ms,
-                plan.partitions,
-                run,
-                directory / "job",
-                self.job_module,
-            )
-            self.job, self.log = own, own.log
-            if self.log != plan.log:
-                log = EmbeddedLog(Path(self.log))
-                for topic in self.topics:
-                    log.create_topic(topic, plan.partitions, plain=True)
-                log.close()
+        self.job, self.log = self._peer() if plan.mode in PEERS else self.workers(run)
+        if self.log != plan.log:
+            log = EmbeddedLog(Path(self.log))
+            for topic in self.topics:
+                log.create_topic(topic, plan.partitions, plain=True)
+            log.close()
+
+    def _peer(self) -> tuple[Running, str]:
+        plan, peer = self.plan, replace(PEERS[self.plan.mode], options=self.peer_options)
+        where = self.topics, self.directory / "job"
+        bootstrap = plan.log.removeprefix(KAFKA)
+        return Process(bootstrap, peer, plan.checkpoint_interval_ms, plan.partitions, *where), plan.log
+
+    def workers(self, run: str) -> tuple[Running, str]:
+        """Start Grete's job; return it with its log."""
+        plan, mode = self.plan, self.modes[self.plan.mode]
+        where = run, self.directory / "job", self.job_module
+        own = Workers(plan.log, mode, plan.checkpoint_interval_ms, plan.partitions, *where)
+        return own, own.log
 
     def child(self, module: str, topic: str, *arguments: str) -> Child:
         """Start the writer or the reader."""
@@ -245,6 +244,7 @@ def planned(arguments: list[str]) -> Plan:
         float(pairs.get("idle_s", 0)),
         [float(each) for each in pairs.get("kills", "").split(",") if each],
         float(pairs.get("rate", RATE)),
+        pairs.get("machines", ""),
     )
 
 

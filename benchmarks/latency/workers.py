@@ -73,6 +73,7 @@ class Workers:
             "BENCH_RUN": run,
             "BENCH_PARTITIONS": str(partitions),
             "BENCH_MODE": mode.name,
+            "BENCH_INTERVAL_MS": str(checkpoint_interval_ms),
             "PYTHONHASHSEED": "0",
         }
         job_directory = JobDirectory(directory, address=LogAddress(log) if log.startswith(KAFKA) else IN_DIRECTORY)

@@ -4,7 +4,9 @@ Each cell is a run of its own, with processes and topics of its own, and is kept
 ended. So the experiment can be cut at any time, or end itself after MINUTES (0: it runs nothing), and the same command
 goes on with what is missing, as long as the commit is the same. LOG: kafka (a broker of its own), kafka://host:port, or
 embedded. WRITE: puts docs/results/paper.json, the tables of its page and the pictures into docs, of what is there.
-ONLY=kills,sizes,widths,repeats: runs these parts alone; their tables take the place of those of the page.
+ONLY=steady,kills,sizes,widths,machines,repeats,loads: runs these parts alone; their tables take the place of those of
+the page. Machines are network namespaces with a broker at their switch, as root.
+PEERS=1: Flink and Kafka Streams run the same job beside it; PEERS=Flink: one of them.
 """
 
 import argparse
@@ -16,18 +18,31 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from benchmarks.paper.machines import network
 from benchmarks.paper.pictures import draw
-from benchmarks.paper.plan import CURVE_MS, PARTS, Cell, Size, all_cells, beyond
-from benchmarks.paper.report import killed, left_out, recovery, repeats, tables, widths
+from benchmarks.paper.plan import CURVE_MS, PARTS, WIDTHS, Cell, Size, all_cells, beyond
+from benchmarks.paper.report import curve, killed, left_out, machines, recovery, repeats, steady, tables, widths
 from benchmarks.paper.rows import Kept, Row, row_of
+from benchmarks.paper.techniques import PEER_TOOLS
+from benchmarks.peers.tools import TOOLS
 from benchmarks.results import Kept as Results
 from benchmarks.results import markdown, read, write
 from benchmarks.running import console, measure_any, taken
+from grete.errors import ConfigError
 from grete.logs.address import EMBEDDED, KAFKA
 from grete.testing.broker import find_broker
 
 OUT = Path("benchmarks/out")
-CHOSEN = {"kills": killed, "sizes": recovery, "widths": widths, "repeats": repeats}  # part → its rows
+CHOSEN = {  # part → its rows
+    "steady": steady,
+    "kills": killed,
+    "sizes": recovery,
+    "widths": widths,
+    "machines": machines,
+    "repeats": repeats,
+    "loads": curve,
+}
+NAMES = tuple(tool.name for tool in PEER_TOOLS)
 WORDS_MAX = 200  # of an error that is kept
 WARM_UP = Cell("deterministic", CURVE_MS)  # a cold broker compiles
 
@@ -44,26 +59,47 @@ def run_all(cells: Sequence[Cell | Size], kept: Kept, log: str, minutes: float |
         return
     end = None if minutes is None else time.monotonic() + 60 * minutes
     columns = (TextColumn("{task.description:<60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with ExitStack() as stack:
-        if log == "kafka":
-            log = KAFKA + stack.enter_context(find_broker(loaded=True)).bootstrap
-        if log != EMBEDDED:
-            measure_any(WARM_UP.module, log, *WARM_UP.arguments)
-        progress = stack.enter_context(Progress(*columns, console=console))
-        bar = progress.add_task("", total=len(left))
-        for cell in left:
-            if end is not None and time.monotonic() + cell.takes_s > end:
-                continue  # a shorter one may fit
-            if not beyond(cell, kept.rows):
-                progress.update(bar, description=cell.name)
-                kept.keep(cell, measured(cell, log))
-            progress.advance(bar)
+    for hosted in (False, True):
+        chosen = [cell for cell in left if (isinstance(cell, Cell) and cell.machines) is hosted]
+        if not chosen:
+            continue
+        with ExitStack() as stack:
+            on, place = stack.enter_context(network(WIDTHS[-1])) if hosted else ("", log)
+            if place == "kafka":
+                place = KAFKA + stack.enter_context(find_broker(loaded=True)).bootstrap
+            if place != EMBEDDED:
+                measure_any(WARM_UP.module, place, *WARM_UP.arguments)
+            progress = stack.enter_context(Progress(*columns, console=console))
+            bar = progress.add_task("", total=len(chosen))
+            for cell in chosen:
+                if end is not None and time.monotonic() + cell.takes_s > end:
+                    continue  # a shorter one may fit
+                if not beyond(cell, kept.rows):
+                    progress.update(bar, description=cell.name)
+                    kept.keep(cell, measured(cell, place, on))
+                progress.advance(bar)
 
 
-def measured(cell: Cell | Size, log: str) -> Row:
-    """Run a cell; return its row, or why it does not count."""
+def prepared(asked: str) -> list[str]:
+    """Return the names of the peers that are asked for; the first time they are fetched and compiled.
+
+    Raises SystemExit for one that does not take part, and where one cannot be had.
+    """
+    names = list(NAMES) if asked == "1" else [name.strip() for name in asked.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in NAMES]:
+        raise SystemExit(f"PEERS={asked}: {unknown[0]} takes no part; 1 for all, or: {', '.join(NAMES)}")
     try:
-        row = row_of(cell, measure_any(cell.module, log, *cell.arguments))
+        for name in names:
+            TOOLS[name].command("Index")
+    except ConfigError as error:
+        raise SystemExit(f"PEERS={asked}: {error}") from error
+    return names
+
+
+def measured(cell: Cell | Size, log: str, on: str = "") -> Row:
+    """Run a cell, on the machines of a network if one is named; return its row, or why it does not count."""
+    try:
+        row = row_of(cell, measure_any(cell.module, log, *cell.arguments, *([f"machines={on}"] if on else [])))
     except SystemExit as error:
         row = {"name": cell.name, "failed": str(error).strip().splitlines()[-1][:WORDS_MAX]}
     shown = ", ".join(f"{name} {row[name]}" for name in ("p50_ms", "p99_ms", "failed", "other_host_s") if name in row)
@@ -103,17 +139,22 @@ def main() -> None:
         "--minutes", type=float, default=os.environ.get("MINUTES") or None, help="then it ends itself; 0: only the page"
     )
     parser.add_argument("--only", default=os.environ.get("ONLY") or "", help=f"parts, of {', '.join(PARTS)}")
+    parser.add_argument("--peers", default=os.environ.get("PEERS") or "", help=f"1, or of {', '.join(NAMES)}")
     parser.add_argument("--write", action="store_true", default=bool(os.environ.get("WRITE")), help="docs/results")
     options = parser.parse_args()
     asked = options.only.split(",") if options.only else []
     if unknown := [part for part in asked if part not in PARTS]:
         parser.error(f"--only {options.only}: no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
-    cells = [cell for part in asked for cell in PARTS[part]()] or all_cells()
+    peers = prepared(options.peers)
+    cells = all_cells(peers, asked or tuple(PARTS))
     kept = Kept(OUT / f"paper-{taken().commit}-{options.log.partition(':')[0]}", cells)
     run_all(cells, kept, options.log, options.minutes)
     found = results(cells, kept, options.log)
     if asked:
         found.runs[0].command += f" ONLY={options.only}"
+    if peers:
+        found.runs[0].command += f" PEERS={options.peers}"
+        found.runs[0].notes += [f"{name} {TOOLS[name].version}: {TOOLS[name].settings}." for name in peers]
     console.print(markdown(found), markup=False, soft_wrap=True)
     if options.write:
         found = beside(read("paper"), found) if asked else found

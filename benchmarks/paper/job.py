@@ -6,9 +6,9 @@ word it also keeps two numbers by increments, from which a lost or repeated post
 """
 
 import os
-from collections.abc import Sequence
 
 from benchmarks.latency.job import MODE, PARTITIONS, RUN, Change, Posting, Split, changes, postings
+from benchmarks.paper.batches import IndexBatches, SplitBatches
 from benchmarks.paper.techniques import MICRO_BATCHES
 from grete import Input, Job, Output, Record, Store, Task, json, utf8
 from tasks.inverted_index import END, NOTHING, Count
@@ -32,27 +32,6 @@ class Index(Task):
         self.out.send(word, Change(posting.document, posting.positions, count.documents))
 
 
-class IndexBatches(Task):
-    """The same, many postings at a time."""
-
-    name = "index"
-    found = Input(postings)
-    postings = Store("postings", key=utf8, value=json(list[int]))
-    words = Store("words", key=utf8, value=json(Count))
-    out = Output(changes)
-
-    def process_batch(self, records: Sequence[Record[str, Posting]]) -> None:
-        """Add postings, and tell of each; the count of a word is read and written once."""
-        counts: dict[str, Count] = {}
-        for record in records:
-            word, posting = record.key, record.value
-            before = counts[word] if word in counts else self.words.get(word, NOTHING)
-            count = counts[word] = Count(before.documents + 1, before.occurrences + len(posting.positions))
-            self.postings.put(f"{word}{END}{posting.document}", posting.positions)
-            self.out.send(word, Change(posting.document, posting.positions, count.documents))
-        for word, count in counts.items():
-            self.words.put(word, count)
-
-
-index = IndexBatches if os.environ.get("BENCH_MODE") == MICRO_BATCHES else Index
-job = Job(f"paper-{RUN}", stages=[Split, index], partitions=PARTITIONS, mode=MODE)
+IN_BATCHES = os.environ.get("BENCH_MODE") == MICRO_BATCHES
+stages: list[type[Task]] = [SplitBatches, IndexBatches] if IN_BATCHES else [Split, Index]
+job = Job(f"paper-{RUN}", stages=stages, partitions=PARTITIONS, mode=MODE)

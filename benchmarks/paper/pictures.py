@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.latency.pictures import COLOURS, begin, figure_of, save
+from benchmarks.paper.plan import CURVE_MS
 from benchmarks.paper.report import PERCENTILES, curve, killed, recovery, steady, widths
 from benchmarks.paper.rows import Row
-from benchmarks.paper.techniques import MICRO_BATCHES, TECHNIQUES, shown
+from benchmarks.paper.techniques import GUARANTEES, MICRO_BATCHES, PEER_MODES, STRONG, TECHNIQUES, base_of, shown
+from benchmarks.peers.tools import PEERS
 
-_COLOURS = COLOURS | {"at-most-once": "#d99000", "strong productions": "#6a4fa3", MICRO_BATCHES: "#c2185b"}
+_COLOURS = (
+    COLOURS
+    | {"at-most-once": "#d99000", STRONG: "#8d6e63", MICRO_BATCHES: "#444444"}
+    | {mode: COLOURS[PEERS[mode].tool.name] for mode in PEER_MODES}
+)
 
 
 def draw(rows: Iterable[Row], directory: Path) -> None:
@@ -18,7 +24,7 @@ def draw(rows: Iterable[Row], directory: Path) -> None:
     rows = [row for row in rows if "failed" not in row]
     for name, chosen, drawn in (
         ("intervals", steady(rows), _intervals),
-        ("load", curve(rows), _load),
+        ("load", curve(rows), lambda chosen, path: _load([*chosen, *_at_one_interval(steady(rows))], path)),
         ("kills", killed(rows), _kills),
         ("tasks", widths(rows), _tasks),
         ("recovery", recovery(rows), _recovery),
@@ -30,16 +36,28 @@ def draw(rows: Iterable[Row], directory: Path) -> None:
 def _lines(panel: Any, rows: Sequence[Row], x: str, y: str) -> list[Any]:
     """Draw a line for each technique; return the values of ``x``."""
     values = sorted({row[x] for row in rows})
-    for mode in TECHNIQUES:
+    for mode in GUARANTEES:
         points = sorted((row[x], row[y]) for row in rows if row["mode"] == mode)
         if not points:
             continue
         across, up = [each for each, _ in points], [each for _, each in points]
-        if TECHNIQUES[mode].fixed.get(x):  # the same at each interval
+        if mode in TECHNIQUES and TECHNIQUES[mode].fixed.get(x):  # the same at each interval
             across, up = [values[0], values[-1]], up * 2
-        panel.plot(across, up, "o-", color=_COLOURS[mode], markersize=3, label=shown(mode))
+        panel.plot(across, up, _style(mode), color=_COLOURS[mode], markersize=3, label=shown(mode))
     panel.set_xticks(values, [f"{value:,.0f}" for value in values])
     return values
+
+
+def _style(mode: str) -> str:
+    """Return that of a line: a peer's, which has the colour of its tool, is none of ours."""
+    if mode not in PEERS:
+        return "o-"
+    return "s:" if mode == base_of(mode) else "s--"
+
+
+def _at_one_interval(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of a table of intervals that belong to a curve of loads, too."""
+    return [row for row in rows if row["checkpoint_interval_ms"] == CURVE_MS and row["mode"] != "no guarantee"]
 
 
 def _percentiles(rows: Sequence[Row], x: str, label: str, path: Path) -> None:

@@ -1,17 +1,19 @@
 """The cells of the experiment, table by table, and about how long each takes."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.latency.cell import RATE, WARM_S
-from benchmarks.paper.techniques import MICRO_BATCHES, TECHNIQUES
+from benchmarks.latency.cell import PEERS_WARM_S, RATE, WARM_S
+from benchmarks.paper.techniques import MICRO_BATCHES, PEER_MODES, STRONG, TECHNIQUES
+from benchmarks.peers.tools import PEERS
 
 INTERVALS_MS = (1_000, 500, 100)  # the paper's
 CURVE_MS, KILLS_MS = 500, 1_000  # the interval of the tables that have one
 WIDTHS = (1, 2, 4, 8)  # tasks a stage
 WIDE_RATE = 20.0  # documents a second that 8 × 8 tasks keep up with on two cores
-RATES = (25.0, RATE, 100.0, 150.0, 200.0, 400.0, 800.0)
+LOADS = (25.0, 100.0, 150.0, 200.0, 400.0, 800.0)  # beside RATE, which the table of intervals has
+PEER_LOADS = (100.0, 200.0, 400.0)
 KILLS_S = (6.0, 14.0, 22.0)  # three, as in the paper's figure 9
 KILLS_LENGTH_S = 30.0
 CHECKPOINTS = 24  # of a cell: 20 are asked for, and a busy machine closes some late
@@ -25,14 +27,16 @@ FILLED_A_S, FILL_S = 90_000, 20.0  # a size of the state: postings a second, and
 
 REPEATED = ("at-least-once", "deterministic", "deterministic, sequenced")
 WIDE = ("at-least-once", "exactly-once", "deterministic", "deterministic, sequenced")
-CURVE = ("at-least-once", "strong productions", MICRO_BATCHES, *WIDE[1:])
+HOSTED = ("at-least-once", "exactly-once", "deterministic, sequenced")  # on machines
+CURVE = ("at-least-once", STRONG, MICRO_BATCHES, *WIDE[1:])
 KILLED = ("at-most-once", "at-least-once", MICRO_BATCHES, *WIDE[1:])
 
 
 class Cell(NamedTuple):
     """One run of the job.
 
-    ``rate``: documents a second; ``kills``: s after the first document that counts; ``number``: of equal runs, from 1.
+    ``rate``: documents a second; ``kills``: s after the first document that counts; ``number``: of equal runs, from 1;
+    ``machines``: a worker on each.
     """
 
     mode: str
@@ -41,6 +45,7 @@ class Cell(NamedTuple):
     rate: float = RATE
     kills: tuple[float, ...] = ()
     number: int = 0
+    machines: bool = False
 
     @property
     def seconds(self) -> float:
@@ -69,12 +74,14 @@ class Cell(NamedTuple):
         """Return the name on the screen, and of its file."""
         kills = f", {len(self.kills)} kills" if self.kills else ""
         width, again = f"{self.tasks}×{self.tasks}", f", run {self.number}" if self.number else ""
+        again += ", on machines" if self.machines else ""
         return f"{self.mode}, {self.checkpoint_interval_ms} ms, {width}, {self.rate:.0f} a second{kills}{again}"
 
     @property
     def takes_s(self) -> float:
         """Return about how long it takes."""
-        return WARM_S + self.seconds + OUTSIDE_S + TASK_S * self.tasks
+        warm = PEERS_WARM_S if self.mode in PEERS else WARM_S
+        return warm + self.seconds + OUTSIDE_S + TASK_S * self.tasks
 
 
 class Size(NamedTuple):
@@ -103,12 +110,17 @@ class Size(NamedTuple):
         return FILL_S + self.keys / FILLED_A_S
 
 
-def steady() -> Iterator[Cell]:
-    """Yield the techniques by checkpoint interval; those without one once."""
+def steady(peers: Sequence[str] = ()) -> Iterator[Cell]:
+    """Yield the techniques by checkpoint interval, those without one once; behind them ``peers``, names of tools."""
     for interval in INTERVALS_MS:
         for mode, technique in TECHNIQUES.items():
             if interval == CURVE_MS or "checkpoint_interval_ms" not in technique.fixed:
                 yield Cell(mode, interval)
+        yield from (Cell(mode, interval) for mode in _modes_of(peers))
+
+
+def _modes_of(peers: Sequence[str]) -> list[str]:
+    return [mode for mode in PEER_MODES if PEERS[mode].tool.name in peers]
 
 
 def kills() -> Iterator[Cell]:
@@ -121,9 +133,15 @@ def widths() -> Iterator[Cell]:
     yield from (Cell(mode, CURVE_MS, tasks, WIDE_RATE) for mode in WIDE for tasks in WIDTHS)
 
 
-def curve() -> Iterator[Cell]:
-    """Yield each technique under rising load."""
-    yield from (Cell(mode, CURVE_MS, rate=rate) for mode in CURVE for rate in RATES)
+def machines() -> Iterator[Cell]:
+    """Yield the same on machines: each has a worker, with a task of each stage."""
+    yield from (cell._replace(machines=True) for cell in widths() if cell.mode in HOSTED)
+
+
+def curve(peers: Sequence[str] = ()) -> Iterator[Cell]:
+    """Yield each technique, and ``peers``, under rising load."""
+    yield from (Cell(mode, CURVE_MS, rate=rate) for mode in CURVE for rate in LOADS)
+    yield from (Cell(mode, CURVE_MS, rate=rate) for mode in _modes_of(peers) for rate in PEER_LOADS)
 
 
 def repeats() -> Iterator[Cell]:
@@ -132,23 +150,25 @@ def repeats() -> Iterator[Cell]:
 
 
 # Parts that share no cell with another one: each can be measured alone.
-PARTS: Mapping[str, Callable[[], Iterator[Cell | Size]]] = {
-    "kills": kills,
-    "sizes": lambda: map(Size, KEYS),
-    "widths": widths,
-    "repeats": repeats,
+PARTS: Mapping[str, Callable[[Sequence[str]], Iterator[Cell | Size]]] = {
+    "steady": steady,
+    "kills": lambda _: kills(),
+    "sizes": lambda _: map(Size, KEYS),
+    "widths": lambda _: widths(),
+    "machines": lambda _: machines(),
+    "repeats": lambda _: repeats(),
+    "loads": curve,
 }
 
 
-def all_cells() -> list[Cell | Size]:
-    """Return every cell once, table by table; rising load may end a curve before its last cell."""
-    own = itertools.chain.from_iterable(part() for part in PARTS.values())
-    return list(dict.fromkeys([*steady(), *own, *curve()]))
+def all_cells(peers: Sequence[str] = (), parts: Sequence[str] = tuple(PARTS)) -> list[Cell | Size]:
+    """Return every cell, table by table; rising load may end a curve before its last cell."""
+    return list(itertools.chain.from_iterable(PARTS[part](peers) for part in parts))
 
 
 def beyond(cell: Cell | Size, found: Mapping[Cell | Size, dict[str, Any]]) -> bool:
     """Tell whether a technique was saturated, or failed, under a lower load already."""
-    if not isinstance(cell, Cell) or cell not in set(curve()):
+    if not isinstance(cell, Cell) or cell not in set(curve([PEERS[mode].tool.name for mode in PEER_MODES])):
         return False
-    lower = [found.get(cell._replace(rate=rate)) for rate in RATES if rate < cell.rate]
+    lower = [found.get(cell._replace(rate=rate)) for rate in (RATE, *LOADS) if rate < cell.rate]
     return any(row is not None and (row.get("saturated") or "failed" in row) for row in lower)

@@ -4,21 +4,32 @@ import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from benchmarks.paper.plan import CURVE, CURVE_MS, INTERVALS_MS, KILLED, RATES, REPEATED, WIDE, WIDE_RATE, WIDTHS
+from benchmarks.latency.cell import RATE
+from benchmarks.paper.plan import (
+    CURVE,
+    CURVE_MS,
+    HOSTED,
+    INTERVALS_MS,
+    KILLED,
+    LOADS,
+    REPEATED,
+    WIDE,
+    WIDE_RATE,
+    WIDTHS,
+)
 from benchmarks.paper.rows import Row
-from benchmarks.paper.techniques import GUARANTEES, TECHNIQUES, shown
+from benchmarks.paper.techniques import BASE, GUARANTEES, PEER_MODES, base_of, shown
 from benchmarks.results import Cell, Table
 
 PERCENTILES = ("p50", "p75", "p95", "p99")  # the paper's
 LATENCY = f"{' / '.join(PERCENTILES)} ms (checkpoints; load average)"
-BASE = "at-least-once"  # what a guarantee's overhead is over
 COUNTS = {3: "Three", 4: "Four"}
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     """Return every table that there are figures for."""
     measured = [row for row in rows if "failed" not in row]
-    parts = (_steady, _overhead, _repeats, _widths, _costs, _curve, _killed, _recovery)
+    parts = (_steady, _overhead, _repeats, _widths, _costs, _machines, _curve, _killed, _recovery)
     return [table for part in parts if (table := part(measured)).rows]
 
 
@@ -29,7 +40,7 @@ def left_out(rows: Iterable[Row]) -> list[str]:
 
 def steady(rows: Iterable[Row]) -> list[Row]:
     """Return the rows of two tasks a stage at the paper's load, without kills."""
-    return [row for row in _runs(rows) if row["tasks"] == WIDTHS[1] and row["rate"] == RATES[1]]
+    return [row for row in _runs(rows) if row["tasks"] == WIDTHS[1] and row["rate"] == RATE]
 
 
 def widths(rows: Iterable[Row]) -> list[Row]:
@@ -37,12 +48,17 @@ def widths(rows: Iterable[Row]) -> list[Row]:
     return [row for row in _runs(rows) if row["rate"] == WIDE_RATE]
 
 
+def machines(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of workers on machines."""
+    return [row for row in rows if "machines" in row]
+
+
 def curve(rows: Iterable[Row]) -> list[Row]:
     """Return the rows of rising load."""
     return [
         row
         for row in _runs(rows)
-        if row["mode"] in CURVE and row["rate"] in RATES and row["checkpoint_interval_ms"] == CURVE_MS
+        if row["mode"] in (*CURVE, *PEER_MODES) and row["rate"] in LOADS and row["checkpoint_interval_ms"] == CURVE_MS
     ]
 
 
@@ -62,14 +78,15 @@ def recovery(rows: Iterable[Row]) -> list[Row]:
 
 
 def _runs(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if "mode" in row and "kills_s" not in row and "number" not in row]
+    return [row for row in rows if "mode" in row and not {"kills_s", "number", "machines"} & row.keys()]
 
 
 def latency(row: Row | None) -> str | None:
     """Return the percentiles, and what belongs beside them."""
     if row is None:
         return None
-    checkpoints = f"{row['checkpoints']:,}" if row["mode"] != "no guarantee" else "none"
+    counted = None if row["mode"] == "no guarantee" else row["checkpoints"]
+    checkpoints = f"{counted:,}" if counted is not None else "none" if row["mode"] == "no guarantee" else "–"
     full = ", saturated" if row["saturated"] else ""
     figures = " / ".join(f"{row[f'{name}_ms']:,.1f}" for name in PERCENTILES)
     return f"{figures} ({checkpoints}; {row['load']:.1f}){full}"
@@ -87,7 +104,7 @@ def _grid(
 def _steady(rows: Sequence[Row]) -> Table:
     found = steady(rows)
     grid = _grid(found, GUARANTEES, "checkpoint_interval_ms", sorted(INTERVALS_MS), latency)
-    names = {shown(mode): mode for mode in TECHNIQUES}
+    names = {shown(mode): mode for mode in GUARANTEES}
     costs = {shown(row["mode"]): row for row in found if row["checkpoint_interval_ms"] == CURVE_MS}
     lines: list[list[Cell]] = [
         [
@@ -107,24 +124,28 @@ def _steady(rows: Sequence[Row]) -> Table:
 
 def _index(rows: Sequence[Row]) -> str:
     """Return whether all runs have left the index of the plain recount."""
+    if rows[0]["index"] is None:
+        return "outputs equal"
     worst = max(sum(count for name, count in row["index"].items() if name != "postings") for row in rows)
     return "equal" if not worst else f"off by {worst:,}"
 
 
 def _overhead(rows: Sequence[Row]) -> Table:
-    """Return the percentiles of each technique above those of at-least-once at the same interval."""
+    """Return the percentiles of each technique above those of at-least-once, of the same system and interval."""
     found = steady(rows)
-    bases = {row["checkpoint_interval_ms"]: row for row in found if row["mode"] == BASE}
+    bases = {(row["mode"], row["checkpoint_interval_ms"]): row for row in found if row["mode"] == base_of(row["mode"])}
 
     def over(row: Row | None) -> Cell:
-        base = None if row is None else bases.get(row["checkpoint_interval_ms"])
+        base = None if row is None else bases.get((base_of(row["mode"]), row["checkpoint_interval_ms"]))
         if row is None or base is None:
             return None
         return " / ".join(f"{row[f'{name}_ms'] - base[f'{name}_ms']:+,.1f}" for name in PERCENTILES)
 
     intervals = sorted(INTERVALS_MS)
-    grid = _grid(found, [mode for mode in GUARANTEES if mode != BASE], "checkpoint_interval_ms", intervals, over)
-    title = f"The same runs: ms over at-least-once at the same interval, {' / '.join(PERCENTILES)}"
+    grid = _grid(
+        found, [mode for mode in GUARANTEES if mode != base_of(mode)], "checkpoint_interval_ms", intervals, over
+    )
+    title = f"The same runs: ms over {BASE} of the same system at the same interval, {' / '.join(PERCENTILES)}"
     columns = ["technique", *(f"{interval:,} ms" for interval in intervals)]
     return Table(title, columns, grid if bases else [])
 
@@ -152,6 +173,18 @@ def _widths(rows: Sequence[Row]) -> Table:
     return Table(title, columns, _grid(widths(rows), WIDE, "tasks", WIDTHS, latency))
 
 
+def _machines(rows: Sequence[Row]) -> Table:
+    """Return latency and cost by the number of machines."""
+    found = machines(rows)
+
+    def cell(row: Row | None) -> Cell:
+        return None if row is None else f"{latency(row)}; {_cpu(row)} ms of CPU"
+
+    columns = ["technique", *(str(count) for count in WIDTHS)]
+    title = f"Machines with a worker each, {WIDE_RATE:.0f} documents a second, {CURVE_MS} ms between checkpoints: "
+    return Table(f"{title}{LATENCY}; CPU a document", columns, _grid(found, HOSTED, "tasks", WIDTHS, cell))
+
+
 def _costs(rows: Sequence[Row]) -> Table:
     columns = ["technique", *(f"{tasks} × {tasks}" for tasks in WIDTHS)]
     cells = _grid(widths(rows), WIDE, "tasks", WIDTHS, _cpu)
@@ -164,9 +197,9 @@ def _cpu(row: Row | None) -> Cell:
 
 
 def _curve(rows: Sequence[Row]) -> Table:
-    columns = ["technique", *(f"{rate:.0f} a second" for rate in RATES)]
+    columns = ["technique", *(f"{rate:.0f} a second" for rate in LOADS)]
     title = f"Latency over load, 2 × 2 tasks, {CURVE_MS} ms between checkpoints: {LATENCY}"
-    return Table(title, columns, _grid(curve(rows), CURVE, "rate", RATES, latency))
+    return Table(title, columns, _grid(curve(rows), (*CURVE, *PEER_MODES), "rate", LOADS, latency))
 
 
 def _killed(rows: Sequence[Row]) -> Table:

@@ -37,6 +37,8 @@ def row_of(cell: Cell | Size, result: Result) -> Row:
         "saturated": not cell.kills and drift > SATURATED_MS,
         "index": result["index"],
     }
+    if cell.machines:
+        row["machines"] = True
     if cell.number:
         row["number"] = cell.number
     if not cell.kills:  # the CPU time of the killed went with them

@@ -11,12 +11,25 @@ import pytest
 
 from benchmarks import results
 from benchmarks.latency.cell import Result
-from benchmarks.paper.__main__ import beside
+from benchmarks.paper.__main__ import NAMES, beside, prepared
 from benchmarks.paper.__main__ import results as page_of
-from benchmarks.paper.plan import CURVE, CURVE_MS, PARTS, RATES, REPEATED, Cell, Size, all_cells, beyond, curve
+from benchmarks.paper.plan import (
+    CURVE,
+    CURVE_MS,
+    LOADS,
+    PARTS,
+    PEER_LOADS,
+    REPEATED,
+    Cell,
+    Size,
+    all_cells,
+    beyond,
+    curve,
+)
 from benchmarks.paper.recount import Recount, broken, recount
 from benchmarks.paper.report import tables
 from benchmarks.paper.rows import Kept, Row, row_of
+from benchmarks.paper.techniques import PEER_MODES
 from benchmarks.results import Run
 from tasks.inverted_index import END, Count
 
@@ -93,7 +106,7 @@ def test_a_saturated_technique_gets_no_higher_load() -> None:
     falling_behind = RESULT | {"latencies_ms": [10.0 * n * n for n in range(40)]}
     low, high, other = (
         Cell(mode, CURVE_MS, rate=rate)
-        for mode, rate in ((CURVE[0], RATES[0]), (CURVE[0], RATES[1]), (CURVE[1], RATES[1]))
+        for mode, rate in ((CURVE[0], LOADS[0]), (CURVE[0], LOADS[1]), (CURVE[1], LOADS[1]))
     )
     found: dict[Cell | Size, Row] = {low: row_of(low, falling_behind)}
     assert found[low]["saturated"]
@@ -105,11 +118,13 @@ def test_a_saturated_technique_gets_no_higher_load() -> None:
 def test_the_tables_have_a_place_for_every_cell() -> None:
     """All cells measured: no table has a dash but where a technique has no interval; a failed cell is said so."""
     rows = [row_of(cell, SIZE if isinstance(cell, Size) else RESULT) for cell in all_cells()]
-    steady, overhead, repeats, widths, costs, load, kills, recovery = tables(rows)
+    steady, overhead, repeats, widths, costs, machines, load, kills, recovery = tables(rows)
     for table in (steady, overhead):
         dashes = {str(row[0]): row.count(None) for row in table.rows if None in row}
         assert dashes == {"no guarantee": 2, "strong productions": 2}
-    assert all(None not in row for table in (repeats, widths, costs, load, kills, recovery) for row in table.rows)
+    others = repeats, widths, costs, machines, load, kills, recovery
+    assert all(None not in row for table in others for row in table.rows)
+    assert machines.rows[0][-1] == "10.0 / 10.0 / 10.0 / 10.0 (24; 1.3); 10.0 ms of CPU"
     assert "10.0 / 10.0 / 10.0 / 10.0 (24; 1.3)" in widths.rows[0]
     assert recovery.rows[0] == ["10,000", 3.46, 0.51, 1.52, 3, 2.0]
 
@@ -129,11 +144,46 @@ def test_the_overhead_is_over_at_least_once_at_each_percentile_and_the_same_inte
     assert repeats.rows[0][:5] == ["at-least-once", 2, "4.0 to 5.5", "5.0 to 5.0", "9.0 to 30.0"]
 
 
+def test_the_peers_stand_in_the_same_tables_and_are_measured_against_themselves() -> None:
+    """Each guarantee of theirs by interval and by load; its overhead is over its own at-least-once."""
+    slow = RESULT | {"p50": 270.0}
+    cells = [cell for cell in all_cells(["Flink"]) if isinstance(cell, Cell) and not cell.kills]
+    rows = [row_of(cell, _of_a_peer(slow if "exactly" in cell.mode else RESULT, cell)) for cell in cells]
+    steady, overhead, *_, load = tables(rows)
+    by = {str(row[0]): row for row in steady.rows}
+    assert "Kafka Streams, exactly-once" not in by
+    assert by["Flink, exactly-once"][1] == "exactly once"
+    assert by["Flink, exactly-once"][3] == "270.0 / 10.0 / 10.0 / 10.0 (–; 1.3)"
+    assert by["Flink, exactly-once"][-1] == "outputs equal"
+    assert overhead.rows[-1] == ["Flink, exactly-once", *["+260.0 / +0.0 / +0.0 / +0.0"] * 3]
+    assert "Flink, at-least-once" not in [row[0] for row in overhead.rows]
+    assert [row[0] for row in load.rows][-2:] == ["Flink, at-least-once", "Flink, exactly-once"]
+    assert len(load.rows[-1]) - 1 - load.rows[-1].count(None) == len(PEER_LOADS)
+
+
+def _of_a_peer(result: Result, cell: Cell) -> Result:
+    """Return the figures of a run: a peer has neither checkpoints nor state."""
+    return result | {"checkpoints": None, "index": None} if cell.mode in PEER_MODES else result
+
+
+def test_peers_that_take_no_part_are_refused() -> None:
+    """The paper's experiment has the peers whose programs keep the whole index."""
+    assert NAMES == ("Flink", "Kafka Streams")
+    with pytest.raises(SystemExit, match="quixstreams takes no part; 1 for all, or: Flink, Kafka Streams"):
+        prepared("quixstreams")
+
+
+def test_no_two_parts_share_a_cell() -> None:
+    """So a part that is measured alone leaves the tables of the others whole."""
+    parts = [set(all_cells(NAMES, [part])) for part in PARTS]
+    assert sum(map(len, parts)) == len(set().union(*parts)) == len(all_cells(NAMES))
+
+
 def test_a_part_that_is_measured_alone_takes_the_place_of_its_tables() -> None:
     """The other tables stay with the run that measured them."""
     rows = [row_of(cell, SIZE if isinstance(cell, Size) else RESULT) for cell in all_cells()]
     whole = Run("whole", "a", "2026-11-24", "2 cores", {}, tables(rows))
-    new = [row_of(cell, RESULT | {"p50": 77.0, "kills_s": [4.0, 12.0, 20.0]}) for cell in PARTS["kills"]()]
+    new = [row_of(cell, RESULT | {"p50": 77.0, "kills_s": [4.0, 12.0, 20.0]}) for cell in all_cells(parts=["kills"])]
     part = Run("part", "b", "2026-11-30", "2 cores", {}, tables(new))
     found = beside(results.Kept([whole], rows), results.Kept([part], new))
     assert [run.command for run in found.runs] == ["whole", "part"]
@@ -167,8 +217,11 @@ def test_every_figure_of_the_page_comes_from_the_file() -> None:
     shown_tables = [table for run in kept.runs for table in run.tables]
     assert sorted(shown_tables, key=title_of) == sorted(tables(kept.cells), key=title_of)
     runs: list[dict[str, Any]] = [cell for cell in kept.cells if "checkpoints" in cell]
-    assert all(cell["checkpoints"] >= 20 for cell in runs if cell["mode"] != "no guarantee")
+    assert all(cell["checkpoints"] >= 20 for cell in runs if cell["mode"] not in ("no guarantee", *PEER_MODES))
     for cell in runs:
+        if cell["index"] is None:  # a peer's: its outputs alone were compared
+            assert cell["mode"] in PEER_MODES
+            continue
         index = Recount(**cell["index"])
         allowed = {"at least once": "repeats", "at most once": "losses", "none": "once"}.get(cell["guarantee"], "once")
         assert broken(index, allowed if "kills_s" in cell else "once") is None

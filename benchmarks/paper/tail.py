@@ -1,0 +1,125 @@
+"""The slow documents: ``python -m benchmarks.paper.tail [ROUNDS]`` measures what those have in common, on Kafka.
+
+Runs with a checkpoint each 500 ms and with none, by turns. Their documents are told apart by the number of words, and
+by whether they were sent about when a task committed: the log says when each commit was appended.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.latency.articles import paragraphs
+from benchmarks.latency.cell import Result, main
+from benchmarks.latency.modes import HOUR_MS
+from benchmarks.latency.workers import Workers
+from benchmarks.paper.cell import IndexStage
+from benchmarks.running import console, measure_any, say_where
+from grete.job.loader import load_job
+from grete.logs.address import KAFKA
+from grete.logs.partition_reader import rows_left
+from grete.protocol.changelog import ChangelogType, decode_changelog_header
+from grete.state.read.checkpoints.commits import all_wirings
+from grete.testing.broker import find_broker
+from tasks.inverted_index import positions_by_word
+
+MODES = ("at-least-once", "deterministic, sequenced")
+INTERVALS_MS = (500, HOUR_MS)
+SECONDS = 20
+BEFORE_S, BEHIND_S = 0.03, 0.02  # of an append: a document that was sent then may meet the commit, or RocksDB behind it
+LONG = 0.9  # the share of documents with fewer words than a long one
+
+
+class Document(NamedTuple):
+    """A document that counts."""
+
+    latency_ms: float
+    words: int
+    near_commit: bool
+
+
+class TailStage(IndexStage):
+    """The same run; it tells of each document, and asks for no checkpoints."""
+
+    checkpoints_min = 0
+
+    def end(self) -> Result:
+        """Return each document's words, and whether it was sent about when a task committed."""
+        found = super().end()
+        sent, seen = (json.loads(self.result(module).read_text()) for module in ("feeder", "reader"))
+        commits, texts = self._commits_s(), paragraphs()
+        documents = []
+        for number in range(self.plan.first, self.plan.documents):
+            begun, at = sent[number], seen["latest"][number]
+            near = any(commit - BEFORE_S < begun < commit + BEHIND_S for commit in commits)
+            words = len(positions_by_word(texts[number % len(texts)]))
+            documents.append(Document((at - begun) * 1000, words, near))
+        return found | {"of_documents": documents}
+
+    def _commits_s(self) -> list[float]:
+        """Return the append times of all commits, by the monotonic clock in s: the log is on this machine."""
+        ahead_s = time.time() - time.monotonic()
+        own, module = self._jobs[-1]
+        assert isinstance(own, Workers)
+        log = own.directory.open_log(create=False)
+        try:
+            rows = [
+                row
+                for wiring in all_wirings(load_job(module))
+                for row in rows_left(log, wiring.changelog, *log.bounds(wiring.changelog))
+            ]
+        finally:
+            log.close()
+        kind = ChangelogType.COMMIT
+        return [r.append_time_ms / 1000 - ahead_s for r in rows if decode_changelog_header(r.value or b"").type is kind]
+
+
+def shown(name: str, documents: Sequence[Document]) -> str:
+    """Return a line: how many, p50, p95, p99."""
+    ordered = sorted(each.latency_ms for each in documents)
+    if len(ordered) < 20:
+        return f"{name}: {len(ordered)}"
+    cuts = [statistics.quantiles(ordered, n=100)[number - 1] for number in (50, 95, 99)]
+    return f"{name}: {len(ordered)}, p50 {cuts[0]:.1f}, p95 {cuts[1]:.1f}, p99 {cuts[2]:.1f} ms"
+
+
+def tell(name: str, runs: Sequence[dict[str, Any]]) -> None:
+    """Print the percentiles of all documents of equal runs, and of each kind of document."""
+    documents = [Document(*each) for run in runs for each in run["of_documents"]]
+    bound = sorted(each.words for each in documents)[int(LONG * len(documents))]
+    kinds: dict[str, Callable[[Document], bool]] = {
+        "all": lambda _: True,
+        "not sent near a commit": lambda each: not each.near_commit,
+        "sent near a commit": lambda each: each.near_commit,
+        f"below {bound} words": lambda each: each.words < bound,
+        f"{bound} words and more": lambda each: each.words >= bound,
+    }
+    each_p99 = ", ".join(f"{run['p99']:.1f}" for run in runs)
+    console.print(f"{name}; p99 of each run: {each_p99}", markup=False)
+    for kind, chosen in kinds.items():
+        console.print("  " + shown(kind, list(filter(chosen, documents))), markup=False)
+
+
+def measure(rounds: int) -> None:
+    """Run all by turns on a broker of their own, and tell."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    with find_broker(loaded=True) as broker:
+        for _ in range(rounds + 1):
+            for mode in MODES:
+                for interval in INTERVALS_MS:
+                    options = f"mode={mode}", f"checkpoint_interval_ms={interval}", f"seconds={SECONDS}"
+                    found = measure_any("benchmarks.paper.tail", KAFKA + broker.bootstrap, *options)
+                    name = f"{mode}, {'no checkpoint' if interval == HOUR_MS else f'{interval} ms'}"
+                    runs.setdefault(name, []).append(found)
+    say_where("confluent-kafka", "rocksdict")
+    for name, each in runs.items():
+        tell(name, each[1:])  # in the first round the broker's code was cold
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        main(sys.argv[1:], TailStage)
+    else:
+        measure(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
