@@ -57,12 +57,45 @@ class MovableLog(MemoryLog):
         return -1
 
 
-class MovableJob:
+class ReadJob:
+    """Committed state and outputs of a job, read from its log."""
+
+    def __init__(self, job: Job, log: JobLog) -> None:
+        self.job, self.log = job, log
+
+    def sent(self, topic: str) -> Sent:
+        """Return the records that were sent there."""
+        return Counter((row.key, row.value, row.timestamp_ms) for row in self.rows(topic))
+
+    def rows(self, topic: str) -> list[LogRow]:
+        """Return the records of a topic, in the order of time."""
+        rows = [row for number in range(self.log.partitions(topic) or 0) for row in self.rows_in(topic, number)]
+        return sorted(rows, key=lambda row: row.timestamp_ms)
+
+    def rows_in(self, topic: str, number: int) -> list[LogRow]:
+        """Return the records of one partition."""
+        place = TopicPartition(topic, number)
+        return list(self.log.read(place, self.log.bounds(place)[0], 1 << 40))
+
+    def state(self, partition: int, stage: int = 0) -> dict[tuple[int, bytes], bytes]:
+        """Return the state that a task has committed: store, key → value."""
+        number = list(self.job.tasks()).index((self.job.stages[stage], partition))
+        stores = frozenset(self.job.stages[stage].store_ids().values())
+        found = contents(segments(self.log, snapshots(self.log, self.job)[number]), stores)
+        return {
+            (store, key): value
+            for store, entries in found.items()
+            for key, (value, _) in entries.items()
+            if value is not None
+        }
+
+
+class MovableJob(ReadJob):
     """A job and its tasks. ``moved`` gives the same with other partitions; then this one is over."""
 
     def __init__(self, job: Job, settings: Settings = SETTINGS, before: "MovableJob | None" = None) -> None:
         """``before``: the job that has the log and its time; None: the job begins in a log of its own."""
-        self.job, self._settings = job, settings
+        self._settings = settings
         self._metadata: dict[str, bytes] = {} if before is None else before._metadata
 
         def connect(data: MemoryLogData) -> MovableLog:
@@ -72,7 +105,7 @@ class MovableJob:
         if before is not None:
             host.history.now_ms, host.history.data = before.host.history.now_ms, before.host.history.data
             host.history.data.clock = lambda: host.history.now_ms
-        self.log = cast("JobLog", connect(host.history.data))
+        super().__init__(job, cast("JobLog", connect(host.history.data)))
 
     def feed(self, topic: str, records: Sequence[Fed]) -> Self:
         """Write records, by their keys."""
@@ -119,25 +152,3 @@ class MovableJob:
     def tasks(self) -> list[type[Task]]:
         """The classes of its stages."""
         return [stage.task for stage in self.job.stages]
-
-    def sent(self, topic: str) -> Sent:
-        """Return the records that were sent there."""
-        return Counter((row.key, row.value, row.timestamp_ms) for row in self.rows(topic))
-
-    def rows(self, topic: str) -> list[LogRow]:
-        """Return the records of a topic, in the order of time."""
-        places = [TopicPartition(topic, number) for number in range(self.log.partitions(topic) or 0)]
-        rows = [row for place in places for row in self.log.read(place, self.log.bounds(place)[0], 1 << 40)]
-        return sorted(rows, key=lambda row: row.timestamp_ms)
-
-    def state(self, partition: int, stage: int = 0) -> dict[tuple[int, bytes], bytes]:
-        """Return the state that a task has committed: store, key → value."""
-        number = list(self.job.tasks()).index((self.job.stages[stage], partition))
-        stores = frozenset(self.job.stages[stage].store_ids().values())
-        found = contents(segments(self.log, snapshots(self.log, self.job)[number]), stores)
-        return {
-            (store, key): value
-            for store, entries in found.items()
-            for key, (value, _) in entries.items()
-            if value is not None
-        }
