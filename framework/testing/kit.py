@@ -142,11 +142,13 @@ class Kit(Closable):
         (docs/explanation/event-time.md), as `grete run` does.
 
         A task dies ``crashes`` times between two steps, about every third time with its disk: ``seed``
-        chooses. Raises AssertionError if the job does not come to rest.
+        chooses. Raises AssertionError if the job does not come to rest, or keeps a Key whose first part belongs to
+        another task than the one that has it.
         """
         self.script.append(KitCall("run"))
         self._host.history.faults.draw(crashes, seed)
         self._host.run()
+        self._results.check_places()
 
     def drain(self, *, crashes: int = 0, seed: int = 0) -> None:
         """Run as `grete run --drain` does: at the end of the inputs fire what waits for event time, then stop.
@@ -157,6 +159,7 @@ class Kit(Closable):
         self._host.run(waits_for_idle=False)
         self._host.history.faults.draw(crashes, seed)
         self._host.drain()
+        self._results.check_places()
 
     def process(self) -> None:
         """Process the records that can be processed while time does not pass.

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from grete.api.jobs.graph import stage_name
+from grete.api.jobs.graph import StageGraph, stage_name
 from grete.api.jobs.versions import as_declared
 from grete.api.record import Record
+from grete.api.serdes.key import Key, partition_by
 from grete.api.stateful.declaration import Stateful, no_store
 from grete.api.store import Store
 from grete.api.tasks.task import Task
@@ -109,6 +110,37 @@ class Results:
                         f"and {number}: say which partition"
                     )
         return [(declared.key.decode(key), declared.value.decode(value)) for key, (_, value) in sorted(rows.items())]
+
+    def check_places(self) -> None:
+        """Compare the first part of each Key in a store with the task that keeps it. Raises AssertionError.
+
+        Stages are left out that read a topic whole, or records that were fed without a key or to a partition by hand.
+        """
+        for stage in self._job.stages:
+            stores = [store for store in stage.all_stores() if isinstance(store.key, Key)]
+            if not stores or stage.partitions == 1 or not self._is_fed_by_key(stage):
+                continue
+            for store, number in ((store, number) for store in stores for number in range(stage.partitions)):
+                place = partition_by(store.key)
+                for key, _ in self._host.tasks[stage.name, number].rows(store):
+                    if (belongs := place(key, stage.partitions)) != number:
+                        raise AssertionError(
+                            f"store {stage.shown}/{store.shown}: partition {number} keeps the key "
+                            f"{store.key.decode(key)!r}, whose first part belongs to partition {belongs}: the records "
+                            "of that key do not find it there, and a rescale refuses it: write the record's key, or "
+                            "its first part, as the first part; what belongs to a task and to no key needs another "
+                            "serde than Key, such as json"
+                        )
+
+    def _is_fed_by_key(self, stage: StageGraph) -> bool:
+        topics = {each.topic.name: each for each in stage.inputs.values() if each.topic.name in self.inputs()}
+        for name, declared in topics.items():
+            place, numbers = partition_by(declared.topic.key), self.partitions(name, None, written=False)
+            for number in numbers:
+                rows = self._host.history.data.partition(TopicPartition(name, number)).rows
+                if any(row.key is None or place(row.key, len(numbers)) != number for row in rows):
+                    return False
+        return not any(each.broadcast for each in stage.inputs.values())
 
     def _find_store(self, store: object, stage: StageRef | None) -> tuple[str, Store[Any, Any]]:
         stages = self._job.stages if stage is None else [self._job.stage(name_of(stage))]

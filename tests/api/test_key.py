@@ -98,6 +98,21 @@ def test_declarations_that_are_none_are_refused() -> None:
         one(utf8, str)
 
 
+@pytest.mark.parametrize("names", [("shop",), ("shop", "shop"), ("shop", "an article"), ("shop", 2), ("a", "b", "b")])
+def test_names_that_are_none_are_refused(names: Any) -> None:
+    """As many as there are parts, each another one, and such as a column may have."""
+    with pytest.raises(ConfigError, match=r"Key\(utf8, utf8\): names = .*: need 2 names such as 'shop'"):
+        Key(utf8, utf8, names=names)
+
+
+def test_names_are_no_part_of_a_serde() -> None:
+    """They may change: bytes and definition do not depend on them."""
+    named = Key(utf8, utf8, names=("shop", "article"))
+    assert named == SHOP
+    assert describe_serde(named) == describe_serde(SHOP)
+    assert Key(json, utf8, names=("a", "b")).first is not None
+
+
 def test_timers_keep_the_serde_of_their_keys() -> None:
     """Those that wait could not be read by another."""
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from grete import Topic, int64, json, utf8
+from grete import Key, Serde, Topic, int64, json, utf8
 from grete.errors import ConfigError
 from grete.feeds.line_forms import LineForm
 from grete.feeds.lines import feed_lines
 from grete.feeds.numbered_file import LINE_BYTES_MAX
 from grete.logs.embedded import EmbeddedLog
 from grete.protocol.ids import TopicPartition
+from grete.protocol.partitioner import partition_of
 
 LINES = Topic("lines", key=utf8, value=utf8)
 
@@ -53,6 +54,20 @@ def test_no_lines_are_no_records(log: EmbeddedLog) -> None:
     """An empty file is fed."""
     assert feed(log, b"") == 0
     assert fed(log) == []
+
+
+@pytest.mark.parametrize("form", [LineForm.KEYS, LineForm.JSON])
+def test_a_key_of_several_parts_goes_where_its_first_part_belongs(log: EmbeddedLog, form: LineForm) -> None:
+    """The other parts do not count, as where a task sends it."""
+    serde: Serde[tuple[str, int]] = Key(utf8, int64)
+    topic = Topic("lines", key=serde, value=utf8)
+    keys = [(f"shop{n % 7}", n) for n in range(40)]
+    texts = (f'["{shop}", {n}]' for shop, n in keys)
+    lines = (f"{text}\tv" if form is LineForm.KEYS else f'{{"key": {text}, "value": "v"}}' for text in texts)
+    feed(log, "\n".join(lines).encode(), topic, form=form)
+    found = {serde.decode(key or b""): partition for partition, key, _ in fed(log)}
+    assert found == {key: partition_of(key[0].encode(), 2) for key in keys}
+    assert {*found.values()} == {0, 1}
 
 
 def test_keys_stand_before_the_first_tab(log: EmbeddedLog) -> None:

@@ -1,6 +1,6 @@
 """Composite keys. The first part places the record, so all that belongs to one value of it is in one partition."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -29,6 +29,7 @@ D = TypeVar("D")
 T = TypeVar("T")
 
 PartitionBy = Callable[[bytes, int], int]  # key, partitions → partition
+Names = Sequence[str]
 
 # Behind each part but the last. A NUL within a part is escaped, so that keys sort as their parts do.
 _END, _NUL, _ESCAPED = b"\x00\x01", b"\x00", b"\x00\xff"
@@ -52,33 +53,56 @@ class Key(Codec[T]):
     timer or an id that was seen. So a stage may keep ``(customer, article)`` while its records have the key
     ``customer``, or the other way round, and the job can be rescaled and forked.
 
-    Keys sort by their parts, the first one first; ``Store.prefix(("ann",))`` yields those that begin with it.
+    Write the record's key, or its first part, as the first part of what a task keeps for it. An entry with another
+    first part would stay with this task, and its key belongs to another one, whose records do not find it: the kit
+    reports it, and a rescale refuses it. A record may be sent with any key: that is what brings it to another task.
+
+    Keys sort by their parts, the first one first; ``Store.prefix(("ann",))`` yields those that begin with it. ``names``
+    of the parts are those of the columns that Spark and exports show: ``_1``, ``_2`` and so on unless given.
     """
 
-    __slots__ = ()
+    __slots__ = ("names",)
+    names: tuple[str, ...]
 
     @overload
-    def __init__(self: "Key[tuple[A, B]]", first: Serde[A], second: Serde[B], /) -> None: ...
-
-    @overload
-    def __init__(self: "Key[tuple[A, B, C]]", first: Serde[A], second: Serde[B], third: Serde[C], /) -> None: ...
+    def __init__(self: "Key[tuple[A, B]]", first: Serde[A], second: Serde[B], /, *, names: Names = ()) -> None: ...
 
     @overload
     def __init__(
-        self: "Key[tuple[A, B, C, D]]", first: Serde[A], second: Serde[B], third: Serde[C], fourth: Serde[D], /
+        self: "Key[tuple[A, B, C]]", first: Serde[A], second: Serde[B], third: Serde[C], /, *, names: Names = ()
     ) -> None: ...
 
-    def __init__(self, *parts: Serde[Any]) -> None:
-        """Make the serde of these parts. Raises ConfigError: there are not two or more, or one is no serde."""
+    @overload
+    def __init__(
+        self: "Key[tuple[A, B, C, D]]",
+        first: Serde[A],
+        second: Serde[B],
+        third: Serde[C],
+        fourth: Serde[D],
+        /,
+        *,
+        names: Names = (),
+    ) -> None: ...
+
+    def __init__(self, *parts: Serde[Any], names: Names = ()) -> None:
+        """Make the serde of these parts. Raises ConfigError: there are not two or more, or one is no serde; bad names.
+
+        ``names`` may change at any time: no byte depends on them.
+        """
         name = f"Key({', '.join(str(getattr(part, 'name', part)) for part in parts)})"
         for part in parts:
             refuse_no_serde(part, name)
         if len(parts) < 2:
             raise ConfigError(f"{name}: need two serdes or more: the first is of the part that places a record")
+        found = (*names,) or tuple(f"_{number}" for number in range(1, len(parts) + 1))
+        are_names = all(isinstance(each, str) and each.isidentifier() for each in found)
+        if not (are_names and len(found) == len(parts) == len({*found})):
+            raise ConfigError(f"{name}: names = {names!r}: need {len(parts)} names such as 'shop', each another one")
         serdes = tuple(map(key_serde, parts))
         make: Any = Key
-        first = make(*map(first_serde, serdes)) if any(map(written_in_two_ways, serdes)) else None
+        first = make(*map(first_serde, serdes), names=found) if any(map(written_in_two_ways, serdes)) else None
         super().__init__(name, _functions(serdes), serdes, first)
+        object.__setattr__(self, "names", found)
 
     @property
     def parts(self) -> tuple[Serde[Any], ...]:
@@ -95,7 +119,8 @@ class Key(Codec[T]):
         """Return the bytes with which the keys of these first parts begin. Raises TypeError: there are too many."""
         if len(_sequence(parts)) > len(self.parts):
             raise TypeError(f"a key has {len(self.parts)} parts")
-        return _joined(parts, [functions_of(serde)[0] for serde in self.parts], whole=len(self.parts))
+        encoded = [functions_of(serde)[0](part) for serde, part in zip(self.parts, parts, strict=False)]
+        return joined(encoded, whole=len(self.parts))
 
     def of_plain(self, parts: Any) -> tuple[Any, ...]:
         """Return a key, or the first parts of one, that JSON has as a list. Raises TypeError, ValueError."""
@@ -134,26 +159,31 @@ def _functions(serdes: tuple[Serde[Any], ...]) -> tuple[Callable[[Any], bytes], 
     def encode(key: Any) -> bytes:
         if len(_sequence(key)) != len(encoders):
             raise TypeError(f"need {len(encoders)} parts")
-        return _joined(key, encoders, whole=len(encoders))
+        encoded = [encode_part(part) for encode_part, part in zip(encoders, key, strict=True)]
+        return joined(encoded, whole=len(encoders))
 
     def decode(data: bytes) -> Any:
-        parts = []
-        rest = data
-        for decode_part in decoders[:-1]:
-            part, end, rest = rest.partition(_END)
-            if not end or part.count(_NUL) != part.count(_ESCAPED):
-                raise ValueError(f"these are no {len(decoders)} parts, as Key writes them")
-            parts.append(decode_part(part.replace(_ESCAPED, _NUL)))
-        return (*parts, decoders[-1](rest))
+        parts = parts_in(data, len(decoders))
+        return tuple([decode_part(part) for decode_part, part in zip(decoders, parts, strict=True)])
 
     return encode, decode
 
 
-def _joined(parts: Any, encoders: Any, *, whole: int) -> bytes:
-    """Return the bytes of parts one behind the other; an end is behind each but the last of the whole."""
-    encoded = [encode(part) for encode, part in zip(encoders, parts, strict=False)]
-    last = encoded.pop() if len(encoded) == whole else b""
-    return b"".join([part.replace(_NUL, _ESCAPED) + _END for part in encoded]) + last
+def parts_in(data: bytes, count: int) -> list[bytes]:
+    """Return the bytes of the parts of a key. Raises ValueError: they are not as many."""
+    parts, rest = list[bytes](), data
+    for _ in range(count - 1):
+        part, end, rest = rest.partition(_END)
+        if not end or part.count(_NUL) != part.count(_ESCAPED):
+            raise ValueError(f"these are no {count} parts, as Key writes them")
+        parts.append(part.replace(_ESCAPED, _NUL))
+    return [*parts, rest]
+
+
+def joined(parts: Sequence[bytes], *, whole: int) -> bytes:
+    """Return the bytes of a key, or of its first parts: an end is behind each but the last of the ``whole``."""
+    last = parts[-1] if len(parts) == whole else b""
+    return b"".join([part.replace(_NUL, _ESCAPED) + _END for part in parts[: whole - 1]]) + last
 
 
 def _sequence(key: Any) -> Any:

@@ -24,6 +24,9 @@ def read_export(directory: Path, store: str) -> pa.Table:
         raise ConfigError(f"store {store!r}: {directory} has {known}")
     rows = pa.concat_tables([pq.read_table(directory / file.path) for file in found[0].files])
     rows = rows.append_column("at", pa.array(range(len(rows)), pa.int64()))
-    last = rows.group_by(["partition", "key"]).aggregate([("at", "max")])["at_max"]
+    flat = rows.select(["partition", "key", "at"])
+    while any(map(pa.types.is_struct, flat.schema.types)):  # of a Key, by its parts
+        flat = flat.flatten()
+    last = flat.group_by([name for name in flat.column_names if name != "at"]).aggregate([("at", "max")])["at_max"]
     newest = rows.take(last)
     return newest.filter(pc.is_valid(newest["value"])).drop_columns(["at"])

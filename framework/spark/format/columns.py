@@ -1,4 +1,4 @@
-"""Serdes as Arrow columns: utf8, int64 and json without a Python step for each value; others as bytes."""
+"""Serdes as Arrow columns: utf8, int64 and json without a Python step for each value; a Key by its parts; bytes."""
 
 import math
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import pyarrow as pa
 from grete.api.jobs.job import Job
 from grete.api.serdes.avro_serde import AvroCodec, avro
 from grete.api.serdes.json_numbers import has_null
+from grete.api.serdes.key import Key, joined, parts_in
 from grete.api.serdes.serde import Codec, Serde, first_serde, holds_json, int64, ordered_int64, utf8
 from grete.api.store import Store
 from grete.errors import SerdeError
@@ -34,15 +35,22 @@ class Column(NamedTuple):
     """The column for the bytes of one serde. It is plain data, so executors seldom need the job's code."""
 
     name: str
-    kind: str  # bytes, utf8, json, int64, ordered, avro; a serde of the user's own is bytes
-    schema: Any = None
+    kind: str  # bytes, utf8, json, int64, ordered, avro, key; a serde of the user's own is bytes
+    schema: Any = None  # of a key, the columns of its parts
     key_of: KeyOf | None = None  # of keys that are written in several ways: what to write them again by
+
+    @property
+    def type(self) -> str:
+        """Its type in a Spark schema."""
+        if self.kind == "key":
+            return f"struct<{','.join(f'{part.name}:{part.type}' for part in self.schema)}>"
+        types = {"utf8": "string", "json": "string", "avro": "string", "int64": "bigint", "ordered": "bigint"}
+        return types.get(self.kind, "binary")
 
     @property
     def ddl(self) -> str:
         """Its part of a Spark schema."""
-        types = {"utf8": "string", "json": "string", "avro": "string", "int64": "bigint", "ordered": "bigint"}
-        return f"{self.name} {types.get(self.kind, 'binary')}"
+        return f"{self.name} {self.type}"
 
     def array(self, cells: Sequence[bytes | None]) -> Any:
         """Return the Arrow array of encoded cells; None is null. Raises SerdeError naming the column."""
@@ -55,6 +63,8 @@ class Column(NamedTuple):
                 decode = _avro(self.schema).decode
                 texts = [None if cell is None else _json_text(decode(cell)) for cell in cells]
                 return pa.array(texts, pa.string())
+            if self.kind == "key":
+                return self._struct(cells)
         except (ValueError, TypeError, pa.ArrowInvalid) as error:
             raise SerdeError(f"column {self.name}: a cell is not {self.kind}: {error}") from error
         return pa.array(cells, pa.binary())
@@ -84,6 +94,8 @@ class Column(NamedTuple):
                 return _eight_bytes(array.cast(pa.int64()), ordered=self.kind == "ordered")
             if self.kind == "bytes":
                 return list(array.cast(pa.binary()).to_pylist())
+            if self.kind == "key":
+                return self._joined(array)
             texts = array.cast(pa.string())
             if self.kind == "avro":
                 encode = _avro(self.schema).encode
@@ -96,6 +108,21 @@ class Column(NamedTuple):
         except (ValueError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SerdeError(f"column {self.name}: a cell cannot be {self.kind}: {error}") from error
         return encoded
+
+    def _struct(self, cells: Sequence[bytes | None]) -> Any:
+        rows = [None if cell is None else parts_in(cell, len(self.schema)) for cell in cells]
+        parts = [part.array([None if row is None else row[at] for row in rows]) for at, part in enumerate(self.schema)]
+        nulls = pa.array([row is None for row in rows], pa.bool_())
+        return pa.StructArray.from_arrays(parts, names=[part.name for part in self.schema], mask=nulls)
+
+    def _joined(self, array: Any) -> list[bytes | None]:
+        parts = [part.cells(cells) for part, cells in zip(self.schema, array.flatten(), strict=True)]
+        found = list[bytes | None]()
+        for there, *row in zip(array.is_valid().to_pylist(), *parts, strict=True):
+            if there and None in row:
+                raise ValueError(f"{self.schema[row.index(None)].name} is null")
+            found.append(joined(row, whole=len(row)) if there else None)
+        return found
 
 
 def column(name: str, serde: Serde[Any]) -> Column:
@@ -110,6 +137,8 @@ def column(name: str, serde: Serde[Any]) -> Column:
         return Column(name, "ordered")
     if isinstance(serde, AvroCodec):
         return Column(name, "avro", (serde.schema, serde.was))
+    if isinstance(serde, Key):
+        return Column(name, "key", tuple(map(column, serde.names, serde.parts)))
     return Column(name, "bytes")
 
 
