@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from grete.api.sinks.table import Table
     from grete.api.stateful.calendar_window import CalendarWindow
     from grete.api.stateful.common_windows import HoppingWindow, TumblingWindow
+    from grete.api.stateful.count_window import CountWindow
     from grete.api.stateful.interval_join import IntervalJoin
     from grete.api.stateful.joins import Pair
     from grete.api.stateful.key_windows import SessionWindow, SlidingWindow
@@ -50,6 +51,7 @@ __all__ = [
     "CallError",
     "Client",
     "Context",
+    "CountWindow",
     "DeadLetter",
     "Every",
     "External",
@@ -104,6 +106,7 @@ _NAMES = {
     "grete.api.sinks.http": ("Http",),
     "grete.api.stateful.calendar_window": ("CalendarWindow",),
     "grete.api.stateful.common_windows": ("HoppingWindow", "TumblingWindow"),
+    "grete.api.stateful.count_window": ("CountWindow",),
     "grete.api.stateful.interval_join": ("IntervalJoin",),
     "grete.api.jobs.job": ("Job",),
     "grete.api.stateful.joins": ("Pair",),

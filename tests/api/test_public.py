@@ -51,6 +51,7 @@ def test_the_public_names_are_these() -> None:
         "CallError",
         "Client",
         "Context",
+        "CountWindow",
         "DeadLetter",
         "Every",
         "External",

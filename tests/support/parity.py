@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from grete import (
     ById,
-    CalendarWindow,
     Call,
     DeadLetter,
     HoppingWindow,
@@ -46,6 +45,7 @@ from tests.support.parity_topics import (
     told,
     visits,
 )
+from tests.support.parity_windows import Counts, Days
 
 
 class Sums(Task):
@@ -78,20 +78,6 @@ class Windows(Task):
 
     def on_window(self, window: Window[str, int]) -> None:
         self.out.send(f"{window.name} {window.key} {window.start}", window.value)
-
-
-class Days(Task):
-    """Adds up by day."""
-
-    source = Input(events)
-    days = CalendarWindow("days", "day", "Europe/Berlin", key=utf8, value=int64)
-    out = Output(told("days"))
-
-    def process(self, record: Record[str, int]) -> None:
-        self.days.update(record.key, record.timestamp, lambda sum_: (sum_ or 0) + record.value)
-
-    def on_window(self, window: Window[str, int]) -> None:
-        self.out.send(f"{window.key} {window.start}", window.value)
 
 
 class Delay(Task):
@@ -306,6 +292,7 @@ ROWS = [
     Row("state, `process`, dead letters", [Sums]),
     Row("tumbling, hopping, sliding and session windows", [Windows]),
     Row("calendar windows", [Days]),
+    Row("windows of counts", [Counts]),
     Row("event-time timers, a window behind them", [Delay, Later]),
     Row("interval joins, table joins, versioned tables", [Joins]),
     Row("`deduplicate=`, `ttl_ms`", [Forget]),

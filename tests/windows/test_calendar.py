@@ -252,6 +252,15 @@ def test_another_first_day_of_the_week_is_refused() -> None:
     assert change.what.startswith("window days/w: week_begins was monday and is sunday")
 
 
+def test_weeks_in_place_of_days_are_refused() -> None:
+    """Days have no first day of the week to compare."""
+    changes = changes_of_job(define(job_with(window()), {}), job_with(window("week")))
+    assert [change.what.partition(", so")[0] for change in changes] == [
+        "window days/w: unit was day and is week",
+        "window days/w: week_begins was not given and is monday",
+    ]
+
+
 def test_a_rescale_gives_the_timer_of_a_day_to_each_task() -> None:
     """It is for all keys; that of an early result goes with its key."""
     (stage,) = job_with(window()).stages

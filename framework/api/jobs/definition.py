@@ -32,7 +32,7 @@ DefinedStage = dict[str, Any]  # one of its "stages"
 # grace_ms; of others see _composed.
 DefinitionEntry = dict[str, Any]
 
-_OF_WINDOWS = ("size_ms", "advance_ms", "difference_ms", "gap_ms", "unit", "zone", "week_begins")
+_OF_WINDOWS = ("size_ms", "advance_ms", "difference_ms", "gap_ms", "unit", "zone", "week_begins", "size", "every")
 _SIZES = (*_OF_WINDOWS, "before_ms", "after_ms", "grace_ms")  # a kind has some
 _OPEN = {
     "window": "so open windows would never close",
@@ -297,8 +297,8 @@ def _entry_changes(where: str, before: DefinitionEntry, now: DefinitionEntry | N
         return [*changes, Change(what, _NEW_NAME)]
     for name in _SIZES:
         if before.get(name) != now.get(name):
-            what = f"{where}: {name} was {before[name]} and is {now[name]}, {_OPEN[_kind(before)]}"
-            changes.append(Change(what, _NEW_NAME))
+            was, is_ = (entry.get(name, "not given") for entry in (before, now))
+            changes.append(Change(f"{where}: {name} was {was} and is {is_}, {_OPEN[_kind(before)]}", _NEW_NAME))
     return changes
 
 

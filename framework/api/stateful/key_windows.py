@@ -26,7 +26,7 @@ _start = itemgetter(0)
 
 
 @in_each_version
-def _panes_serde(value: Serde[V]) -> Serde[list[Pane[V]]]:
+def panes_serde(value: Serde[V]) -> Serde[list[Pane[V]]]:
     """Return the serde of a key's panes, by start."""
     encode_value, decode_value = functions_of(value)
 
@@ -56,7 +56,7 @@ class KeyWindows(WindowStore[K, V]):
 
     def store(self) -> Store[K, list[Pane[V]]]:
         """As of WindowStore."""
-        return Store(self.name, self.key, _panes_serde(self.value))
+        return Store(self.name, self.key, panes_serde(self.value))
 
     def _keep(self, key: K, before: list[Pane[V]], panes: list[Pane[V]]) -> None:
         """Write a key's panes, and set its timer if it has none so early."""
