@@ -26,15 +26,13 @@ class Features(Task):
     out = Output(features)
 
     def process(self, record: Record[str, Payment]) -> None:
-        card, paid = record.key, record.value
-        n = self.merchants.get((card, paid.merchant), 0) + 1
-        self.merchants.put((card, paid.merchant), n)
-        self.countries.put((card, paid.country), record.timestamp)
-        self.spent.put((card, record.timestamp), paid.cents)
-        recent = (record.timestamp - HOUR_MS + 1, record.timestamp + 1)
-        cents = sum(each for _, each in self.spent.range((card, recent[0]), (card, recent[1])))
-        for old, _ in self.spent.range((card, 0), (card, recent[0])):
+        card, paid, at = record.key, record.value, record.timestamp
+        self.merchants.put((card, paid.merchant), n := self.merchants.get((card, paid.merchant), 0) + 1)
+        self.countries.put((card, paid.country), at)
+        self.spent.put((card, at), paid.cents)
+        for old, _ in self.spent.range((card, 0), (card, at - HOUR_MS + 1)):
             self.spent.delete(old)
+        cents = sum(each for _, each in self.spent.range((card, at - HOUR_MS + 1), (card, at + 1)))
         seen_in = sum(1 for _ in self.countries.prefix((card,)))
         self.out.send(card, [n, cents, seen_in])
 

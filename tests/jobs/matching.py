@@ -20,11 +20,9 @@ class Match(Task):
         symbol, (side, price, pieces) = record.key, record.value
         number = self.numbers.get(symbol, 0) + 1
         self.numbers.put(symbol, number)
-        other = "sell" if side == "buy" else "buy"
+        other, best = ("sell", 1) if side == "buy" else ("buy", -1)
         for entry, there in self.book.prefix((symbol, other)):
-            rank = entry[2]
-            at = rank if other == "sell" else -rank
-            if not pieces or (at > price if side == "buy" else at < price):
+            if not pieces or entry[2] > best * price:
                 break
             traded = min(pieces, there)
             pieces -= traded
@@ -32,9 +30,9 @@ class Match(Task):
                 self.book.delete(entry)
             else:
                 self.book.put(entry, there - traded)
-            self.out.send(symbol, (at, traded))
+            self.out.send(symbol, (best * entry[2], traded))
         if pieces:
-            self.book.put((symbol, side, price if side == "sell" else -price, number), pieces)
+            self.book.put((symbol, side, -best * price, number), pieces)
 
 
 job = Job("matching", stages=[Match], partitions=2)

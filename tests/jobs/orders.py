@@ -28,8 +28,7 @@ class Follow(Task):
 
     def process(self, record: Record[str, Step]) -> None:
         order, what = (record.key, record.value.order), record.value.what
-        before = self.orders.get(order)
-        if before == what:
+        if self.orders.get(order) == what:
             self.out.send(order, f"{what} twice")
             return
         self.orders.put(order, what)

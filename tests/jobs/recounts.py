@@ -72,7 +72,7 @@ def _tables(rng: random.Random) -> tuple[list[Given], Recount]:
     for customer in {key if isinstance(key, str) else key[0] for _, key, _, _ in given}:
         open_ = {order for order, state in states.items() if order[0] == customer and state != "cancelled"}
         total = sum(each for line, each in cents.items() if line[:2] in open_)
-        totals[customer] = [{"name": names.get(customer), "cents": total}]
+        totals[customer] = [(names.get(customer), total)]
     return given, Recount({"names": names, "states": states, "cents": cents}, {tables.totals: totals})
 
 
@@ -152,7 +152,7 @@ def _router(rng: random.Random) -> tuple[list[Given], Recount]:
     sent: dict[str, dict[Any, list[str]]] = {"errors": defaultdict(list), "others": defaultdict(list)}
     for n in range(300):
         host, level = f"host{n % 16}", rng.choice(["info", "warning", "error"])
-        line = {"session": "boot", "number": n // 16, "level": level, "text": f"line {n}"}
+        line = "boot", n // 16, level, f"line {n}"
         given += [(router.lines, host, line, BEGIN_MS + n)] * rng.choice((1, 1, 3))
         counts[host, level] += 1
         sent["errors" if level == "error" else "others"][host].append(f"line {n}")
