@@ -9,9 +9,11 @@ import pytest
 from grete.testing.contracts import SinkContract, SinkWorld
 from grete.testing.contracts.sink import apply
 from tasks.external.duckdb_sink import DuckDbSink
+from tests.cli.test_run import grete
 from tests.contracts.sinks import DeclaredWorld, Numbered, by_task
 from tests.sinks.killed_worker import APPLIED, COMMITTED, HALF, WRITTEN, line_by_line
 from tests.sinks.test_kills import Story
+from tests.spark.format.test_key_columns import JOB, SALES, counted, exported, scanned, sold
 
 pytestmark = pytest.mark.test  # a DuckDB file takes 50 ms of computing to open, and each call of the sink opens it
 
@@ -62,3 +64,17 @@ def test_killed_before_every_line_of_a_commit_each_output_is_there_once(tmp_path
         story.survive((COMMITTED, HALF, WRITTEN, *lines, APPLIED))
     finally:
         story.close()
+
+
+def test_duckdb_reads_the_keys_of_an_export_as_the_commands_show_them(tmp_path: Path) -> None:
+    """By the statement of the guide: a key of several parts is a struct, with the names of the job."""
+    (tmp_path / "stock.py").write_text(JOB)
+    for some in (SALES[:20], SALES[20:]):
+        sold(tmp_path, some)
+        grete("export", "stock.py", "--to=exported", cwd=tmp_path)
+    rows = duckdb.execute(
+        "SELECT key.shop, key.article, max_by(value, checkpoint_id) AS value FROM read_parquet(?) "
+        "GROUP BY partition, key HAVING max_by(value, checkpoint_id) IS NOT NULL",
+        [exported(tmp_path)],
+    ).fetchall()
+    assert {(shop, article): value for shop, article, value in rows} == scanned(tmp_path) == counted(SALES)
