@@ -68,7 +68,7 @@ def run_all(cells: Sequence[Cell | Size], kept: Kept, log: str, minutes: float |
             if place == "kafka":
                 place = KAFKA + stack.enter_context(find_broker(loaded=True)).bootstrap
             if place != EMBEDDED:
-                measure_any(WARM_UP.module, place, *WARM_UP.arguments)
+                measured(WARM_UP, place)  # whatever comes of it: a cold broker may be too slow to count
             progress = stack.enter_context(Progress(*columns, console=console))
             bar = progress.add_task("", total=len(chosen))
             for cell in chosen:

@@ -1,10 +1,11 @@
-"""The slow documents: ``python -m benchmarks.paper.tail [ROUNDS]`` measures what those have in common, on Kafka.
+"""The slow documents have something in common: ``make bench EXPERIMENT=paper.tail [ROUNDS=2] [WRITE=1]``, on Kafka.
 
 Runs with a checkpoint each 500 ms and with none, by turns. Their documents are told apart by the number of words, and
 by whether they were sent about when a task committed: the log says when each commit was appended.
 """
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -16,7 +17,9 @@ from benchmarks.latency.cell import Result, main
 from benchmarks.latency.modes import HOUR_MS
 from benchmarks.latency.workers import Workers
 from benchmarks.paper.cell import IndexStage
-from benchmarks.running import console, measure_any, say_where
+from benchmarks.paper.report import PERCENTILES
+from benchmarks.results import Cell, Kept, Table, markdown
+from benchmarks.running import console, keep, measure_any, taken
 from grete.job.loader import load_job
 from grete.logs.address import KAFKA
 from grete.logs.partition_reader import rows_left
@@ -29,6 +32,7 @@ MODES = ("at-least-once", "deterministic, sequenced")
 INTERVALS_MS = (500, HOUR_MS)
 SECONDS = 20
 BEFORE_S, BEHIND_S = 0.03, 0.02  # of an append: a document that was sent then may meet the commit, or RocksDB behind it
+LEAST = 100  # documents of a kind that is told
 LONG = 0.9  # the share of documents with fewer words than a long one
 
 
@@ -76,17 +80,8 @@ class TailStage(IndexStage):
         return [r.append_time_ms / 1000 - ahead_s for r in rows if decode_changelog_header(r.value or b"").type is kind]
 
 
-def shown(name: str, documents: Sequence[Document]) -> str:
-    """Return a line: how many, p50, p95, p99."""
-    ordered = sorted(each.latency_ms for each in documents)
-    if len(ordered) < 20:
-        return f"{name}: {len(ordered)}"
-    cuts = [statistics.quantiles(ordered, n=100)[number - 1] for number in (50, 95, 99)]
-    return f"{name}: {len(ordered)}, p50 {cuts[0]:.1f}, p95 {cuts[1]:.1f}, p99 {cuts[2]:.1f} ms"
-
-
-def tell(name: str, runs: Sequence[dict[str, Any]]) -> None:
-    """Print the percentiles of all documents of equal runs, and of each kind of document."""
+def lines(name: str, runs: Sequence[dict[str, Any]]) -> list[list[Cell]]:
+    """Return a row for all documents of equal runs, and one for each kind of document: how many, and percentiles."""
     documents = [Document(*each) for run in runs for each in run["of_documents"]]
     bound = sorted(each.words for each in documents)[int(LONG * len(documents))]
     kinds: dict[str, Callable[[Document], bool]] = {
@@ -96,14 +91,17 @@ def tell(name: str, runs: Sequence[dict[str, Any]]) -> None:
         f"below {bound} words": lambda each: each.words < bound,
         f"{bound} words and more": lambda each: each.words >= bound,
     }
-    each_p99 = ", ".join(f"{run['p99']:.1f}" for run in runs)
-    console.print(f"{name}; p99 of each run: {each_p99}", markup=False)
+    rows: list[list[Cell]] = []
     for kind, chosen in kinds.items():
-        console.print("  " + shown(kind, list(filter(chosen, documents))), markup=False)
+        ordered = [each.latency_ms for each in documents if chosen(each)]
+        if len(ordered) > LEAST:
+            cuts = statistics.quantiles(ordered, n=100)
+            rows.append([name, kind, len(ordered), *(round(cuts[number - 1], 1) for number in (50, 75, 95, 99))])
+    return rows
 
 
 def measure(rounds: int) -> None:
-    """Run all by turns on a broker of their own, and tell."""
+    """Run all by turns on a broker of their own, print the table, and with WRITE=1 put it into the docs."""
     runs: dict[str, list[dict[str, Any]]] = {}
     with find_broker(loaded=True) as broker:
         for _ in range(rounds + 1):
@@ -113,13 +111,20 @@ def measure(rounds: int) -> None:
                     found = measure_any("benchmarks.paper.tail", KAFKA + broker.bootstrap, *options)
                     name = f"{mode}, {'no checkpoint' if interval == HOUR_MS else f'{interval} ms'}"
                     runs.setdefault(name, []).append(found)
-    say_where("confluent-kafka", "rocksdict")
-    for name, each in runs.items():
-        tell(name, each[1:])  # in the first round the broker's code was cold
+    counted = {name: each[1:] for name, each in runs.items()}  # in the first round the broker's code was cold
+    run = taken("confluent-kafka", "rocksdict", "msgspec")
+    run.command = "make bench EXPERIMENT=paper.tail"
+    each_p99 = (f"{name}: {', '.join(str(round(found['p99'], 1)) for found in each)}" for name, each in counted.items())
+    run.notes = [f"{rounds} runs of {SECONDS} s each. p99 of each run in ms: {'; '.join(each_p99)}."]
+    columns = ["technique", "documents", "how many", *(f"{name} ms" for name in PERCENTILES)]
+    rows = [row for name, each in counted.items() for row in lines(name, each)]
+    table = Table("Slow documents, 2 × 2 tasks, 50 documents a second", columns, rows)
+    console.print(markdown(Kept([run])), *rows, sep="\n", markup=False, soft_wrap=True)
+    keep("paper-tail", run, [table])
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
         main(sys.argv[1:], TailStage)
     else:
-        measure(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
+        measure(int(os.environ.get("ROUNDS") or 2))
