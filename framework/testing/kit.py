@@ -142,8 +142,7 @@ class Kit(Closable):
         (docs/explanation/event-time.md), as `grete run` does.
 
         A task dies ``crashes`` times between two steps, about every third time with its disk: ``seed``
-        chooses. Raises AssertionError if the job does not come to rest, or keeps a Key whose first part belongs to
-        another task than the one that has it.
+        chooses. Raises AssertionError if the job does not come to rest, or a task keeps a Key of another one.
         """
         self.script.append(KitCall("run"))
         self._host.history.faults.draw(crashes, seed)

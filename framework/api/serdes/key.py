@@ -119,8 +119,7 @@ class Key(Codec[T]):
         """Return the bytes with which the keys of these first parts begin. Raises TypeError: there are too many."""
         if len(_sequence(parts)) > len(self.parts):
             raise TypeError(f"a key has {len(self.parts)} parts")
-        encoded = [functions_of(serde)[0](part) for serde, part in zip(self.parts, parts, strict=False)]
-        return joined(encoded, whole=len(self.parts))
+        return _joined(parts, [functions_of(serde)[0] for serde in self.parts], whole=len(self.parts))
 
     def of_plain(self, parts: Any) -> tuple[Any, ...]:
         """Return a key, or the first parts of one, that JSON has as a list. Raises TypeError, ValueError."""
@@ -159,31 +158,26 @@ def _functions(serdes: tuple[Serde[Any], ...]) -> tuple[Callable[[Any], bytes], 
     def encode(key: Any) -> bytes:
         if len(_sequence(key)) != len(encoders):
             raise TypeError(f"need {len(encoders)} parts")
-        encoded = [encode_part(part) for encode_part, part in zip(encoders, key, strict=True)]
-        return joined(encoded, whole=len(encoders))
+        return _joined(key, encoders, whole=len(encoders))
 
     def decode(data: bytes) -> Any:
-        parts = parts_in(data, len(decoders))
-        return tuple([decode_part(part) for decode_part, part in zip(decoders, parts, strict=True)])
+        parts = []
+        rest = data
+        for decode_part in decoders[:-1]:
+            part, end, rest = rest.partition(_END)
+            if not end or part.count(_NUL) != part.count(_ESCAPED):
+                raise ValueError(f"these are no {len(decoders)} parts, as Key writes them")
+            parts.append(decode_part(part.replace(_ESCAPED, _NUL)))
+        return (*parts, decoders[-1](rest))
 
     return encode, decode
 
 
-def parts_in(data: bytes, count: int) -> list[bytes]:
-    """Return the bytes of the parts of a key. Raises ValueError: they are not as many."""
-    parts, rest = list[bytes](), data
-    for _ in range(count - 1):
-        part, end, rest = rest.partition(_END)
-        if not end or part.count(_NUL) != part.count(_ESCAPED):
-            raise ValueError(f"these are no {count} parts, as Key writes them")
-        parts.append(part.replace(_ESCAPED, _NUL))
-    return [*parts, rest]
-
-
-def joined(parts: Sequence[bytes], *, whole: int) -> bytes:
-    """Return the bytes of a key, or of its first parts: an end is behind each but the last of the ``whole``."""
-    last = parts[-1] if len(parts) == whole else b""
-    return b"".join([part.replace(_NUL, _ESCAPED) + _END for part in parts[: whole - 1]]) + last
+def _joined(parts: Any, encoders: Any, *, whole: int) -> bytes:
+    """Return the bytes of parts one behind the other; an end is behind each but the last of the whole."""
+    encoded = [encode(part) for encode, part in zip(encoders, parts, strict=False)]
+    last = encoded.pop() if len(encoded) == whole else b""
+    return b"".join([part.replace(_NUL, _ESCAPED) + _END for part in encoded]) + last
 
 
 def _sequence(key: Any) -> Any:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from grete.api.jobs.job import Job
 from grete.api.serdes.avro_serde import AvroCodec, avro
 from grete.api.serdes.json_numbers import has_null
-from grete.api.serdes.key import Key, joined, parts_in
-from grete.api.serdes.serde import Codec, Serde, first_serde, holds_json, int64, ordered_int64, utf8
+from grete.api.serdes.key import Key
+from grete.api.serdes.serde import Codec, Serde, bytes_serde, first_serde, holds_json, int64, ordered_int64, utf8
 from grete.api.store import Store
 from grete.errors import SerdeError
 from grete.job.loader import load_job
@@ -110,18 +110,20 @@ class Column(NamedTuple):
         return encoded
 
     def _struct(self, cells: Sequence[bytes | None]) -> Any:
-        rows = [None if cell is None else parts_in(cell, len(self.schema)) for cell in cells]
+        _, split = _of_bytes(len(self.schema))
+        rows = [None if cell is None else split(cell) for cell in cells]
         parts = [part.array([None if row is None else row[at] for row in rows]) for at, part in enumerate(self.schema)]
         nulls = pa.array([row is None for row in rows], pa.bool_())
         return pa.StructArray.from_arrays(parts, names=[part.name for part in self.schema], mask=nulls)
 
     def _joined(self, array: Any) -> list[bytes | None]:
+        join, _ = _of_bytes(len(self.schema))
         parts = [part.cells(cells) for part, cells in zip(self.schema, array.flatten(), strict=True)]
         found = list[bytes | None]()
         for there, *row in zip(array.is_valid().to_pylist(), *parts, strict=True):
             if there and None in row:
                 raise ValueError(f"{self.schema[row.index(None)].name} is null")
-            found.append(joined(row, whole=len(row)) if there else None)
+            found.append(join(row) if there else None)
         return found
 
 
@@ -147,6 +149,11 @@ def key_column(reference: str, job: Job, stage: str, store: Store[Any, Any]) -> 
     found = column("key", store.key)
     in_ways = first_serde(store.key) is not store.key or (found.kind == "json" and not isinstance(store.key, Codec))
     return found._replace(key_of=KeyOf(reference, stage, store.name, job.serdes)) if in_ways else found
+
+
+def _of_bytes(parts: int) -> tuple[Any, Any]:
+    """Return (encode, decode) of a Key whose parts are bytes, as they are written within it."""
+    return Key(*[bytes_serde] * parts).functions
 
 
 @lru_cache(maxsize=4)  # stores that a query writes at a time
