@@ -21,6 +21,7 @@ from benchmarks.paper.techniques import STRONG, TECHNIQUES
 from benchmarks.peers.tools import PEERS
 from grete.job.loader import load_job
 from grete.logs.address import KAFKA
+from grete.ports import JobLog
 from grete.state.read.checkpoints.commits import all_wirings, count_commits
 from grete.state.read.local_reader import LocalReader
 from tasks.inverted_index import Count
@@ -96,9 +97,13 @@ class IndexStage(Stage):
                 words += reader.all(reader.store("words"), partition)
         return postings, words
 
-    def _commits(self) -> list[int]:
+    def open_log(self) -> JobLog:
+        """Return the log of the jobs."""
         own = self._jobs[-1][0]
-        log = (own.on_machine(0) if isinstance(own, Hosts) else own.directory).open_log(create=False)
+        return (own.on_machine(0) if isinstance(own, Hosts) else own.directory).open_log(create=False)
+
+    def _commits(self) -> list[int]:
+        log = self.open_log()
         try:
             wirings = [wiring for _, module in self._jobs for wiring in all_wirings(load_job(module))]
             return [count_commits(log, wiring.changelog) for wiring in wirings]

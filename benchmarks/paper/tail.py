@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from benchmarks.latency.articles import paragraphs
 from benchmarks.latency.cell import Result, main
 from benchmarks.latency.modes import HOUR_MS
-from benchmarks.latency.workers import Workers
 from benchmarks.paper.cell import IndexStage
 from benchmarks.paper.report import PERCENTILES
 from benchmarks.results import Cell, Kept, Table, markdown
@@ -65,12 +64,11 @@ class TailStage(IndexStage):
     def _commits_s(self) -> list[float]:
         """Return the append times of all commits, by the monotonic clock in s: the log is on this machine."""
         ahead_s = time.time() - time.monotonic()
-        own, module = self._jobs[-1]
-        assert isinstance(own, Workers)
-        log = own.directory.open_log(create=False)
+        log = self.open_log()
         try:
             rows = [
                 row
+                for _, module in self._jobs
                 for wiring in all_wirings(load_job(module))
                 for row in rows_left(log, wiring.changelog, *log.bounds(wiring.changelog))
             ]
