@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP of a command that runs until it is stopped."""
+"""The signals of a command that runs until it is stopped: Ctrl-C, SIGTERM, SIGHUP, and those that ask for workers."""
 
 import faulthandler
 import signal
@@ -45,6 +45,26 @@ class StopSignal:
     def excuses(self) -> "_Excuses":
         """Take a log that did not answer for no error, within a block, once the end was asked for."""
         return _Excuses(self)
+
+
+class ShareSignals:
+    """SIGTTIN asks for a worker more, SIGTTOU for one less, as other servers of worker processes take them."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        """``then`` is called when one comes."""
+        self._more = 0
+        self._then = then
+        for number in (signal.SIGTTIN, signal.SIGTTOU):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        self._more += 1 if signum == signal.SIGTTIN else -1
+        self._then()
+
+    def taken(self) -> int:
+        """Return and forget the number of workers that were asked for, beyond those that there are."""
+        more, self._more = self._more, 0
+        return more
 
 
 class _Excuses:

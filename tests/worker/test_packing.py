@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,62 @@ def test_up_runs_all_partitions_in_one_process_and_brings_all_of_them_back(tmp_p
     assert sorted(ready) == sorted((0, stage, n) for stage in ("split", "count") for n in range(3) for _ in range(2))
     started = [line for line in lines if line["event"] == "worker started"]
     assert [(line["worker"], "partition" in line) for line in started] == [(0, False)] * 2
+
+
+@pytest.mark.timeout(600)
+def test_partitions_move_to_other_workers_while_the_job_runs(tmp_path: Path) -> None:
+    """Signals ask for one worker more, or one less. One is killed on the way, and each word is counted once."""
+    (tmp_path / "job.py").write_text(COUNT)
+    (tmp_path / "lines").write_text("".join(f"{number}\t{number % 7} {number % 11}\n" for number in range(500)))
+    shown, grete = tmp_path / "up.txt", [sys.executable, "-m", "grete.cli"]
+    command = [*grete, "up", "job.py", "--processes=1", "--http=0", "--directory=here"]
+
+    def write() -> None:
+        subprocess.run(
+            [*grete, "topic", "write", "job.py", "lines", "lines", "--keys", "--directory=here"],
+            cwd=tmp_path,
+            check=True,
+        )
+
+    with (
+        shown.open("wb") as out,
+        subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out) as up,
+    ):
+        try:
+            url = until(lambda: url_in(shown))
+
+            def shared() -> list[list[int]]:
+                """Return the partitions of each worker, once all tasks run."""
+                if get(url, "/readyz")[0] != 200:
+                    return []
+                return [worker["partitions"] for worker in json.loads(get(url, "/status.json")[1])["workers"]]
+
+            until(lambda: shared() == [[0, 1, 2]])
+            write()
+            os.kill(up.pid, signal.SIGTTIN)
+            until(lambda: shared() == [[0, 1], [2]])
+            os.kill(up.pid, signal.SIGTTIN)
+            write()
+            until(lambda: len(shared()) == 3)
+            write()
+            os.kill(json.loads(get(url, "/status.json")[1])["workers"][1]["pid"], signal.SIGKILL)
+            os.kill(up.pid, signal.SIGTTOU)
+            until(lambda: len(shared()) == 2)
+            write()
+            os.kill(up.pid, signal.SIGTTOU)
+            until(lambda: shared() == [[0, 1, 2]])
+            os.kill(up.pid, signal.SIGTTOU)
+            until(lambda: "--processes stays 1" in shown.read_text())
+            up.send_signal(signal.SIGTERM)
+            assert up.wait(LIMIT_S) == 0, shown.read_text()
+        finally:
+            up.kill()
+    said = shown.read_text()
+    assert "--processes is 2 now: partitions move as soon as all tasks run" in said
+    drained = subprocess.run([*grete, "run", "job.py", "--directory=here"], cwd=tmp_path, check=False)
+    assert drained.returncode == 0
+    scan = [*grete, "state", "scan", "job.py", "counts", "--directory=here"]
+    found = subprocess.run(scan, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    words = Counter(word for number in range(500) for word in (str(number % 7), str(number % 11)))
+    counted = {key: int(value) for key, value in (line.split() for line in found.splitlines())}
+    assert counted == {word: 4 * count for word, count in words.items()}

@@ -17,7 +17,7 @@ from grete.cli.options import PageOptions, Processes, StartTimes
 from grete.cli.output.patient_output import end_unanswered, standard_output
 from grete.cli.output.progress import Screen, counted
 from grete.cli.starts import starts_of
-from grete.cli.stop_signal import UNANSWERED, StopSignal
+from grete.cli.stop_signal import UNANSWERED, ShareSignals, StopSignal
 from grete.core.supervision.assignment import Assignment, HostedShare
 from grete.errors import Halted, LogAway
 from grete.logs.patience import Patience
@@ -68,7 +68,7 @@ def keep_running(
             "Ctrl-C stops them"
         )
         warn(found.job, screen)
-        feeding = Feeding(local, None, {}, follow=True)
+        feeding, share = Feeding(local, None, {}, follow=True), ShareSignals(local.supervisor.wake)
         shown = _Shown(found, page, member, opened)
         if shown.watch is not None:
             screen.say(f"page, metrics and health: {shown.watch.url}")
@@ -76,6 +76,8 @@ def keep_running(
             try:
                 if member is not None:
                     member.poll()
+                if more := share.taken():
+                    local.share(more)
                 step(local, feeding, screen)
             except Halted as error:
                 if member is not None:

@@ -1,6 +1,6 @@
 """The partitions of a machine: which it is to host, in which of its processes, and what has become of each."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -50,24 +50,6 @@ def check_processes(partitions: int, processes: int | None) -> None:
             f"--processes {processes}: the job has {partitions} partitions, so write 1 to {partitions}: a partition is "
             "never divided"
         )
-
-
-def spread(
-    now: Mapping[int, Iterable[int]], partitions: Collection[int], processes: int | None = None
-) -> dict[int, tuple[int, ...]]:
-    """Return worker number → its partitions; ``processes``: how many workers there may be, None: one for each.
-
-    A partition that a worker has ``now`` stays there; any other goes to the one with the fewest. So neighbours go to
-    different workers: a stage with few partitions has the first ones, and all workers share its work.
-    """
-    if processes is None:
-        return {partition: (partition,) for partition in sorted(partitions)}
-    of = {number: [each for each in now.get(number, ()) if each in partitions] for number in range(processes)}
-    for partition in sorted(set(partitions).difference(*of.values())):
-        of[min(of, key=lambda number: len(of[number]))].append(partition)
-    placed = sorted(each for hosted in of.values() for each in hosted)
-    assert placed == sorted(partitions), f"partitions {sorted(partitions)} are hosted as {placed}"
-    return {number: tuple(sorted(hosted)) for number, hosted in of.items() if hosted}
 
 
 def was_fenced(workers: Mapping[int, tuple[int, ...]], numbers: Iterable[int]) -> str:

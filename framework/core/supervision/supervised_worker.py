@@ -13,7 +13,7 @@ from grete.errors import ExitCode
 from grete.protocol.report import EndReport, Reason, TaskReport, TaskState
 
 GIVEN_UP = (ExitCode.HALTED, ExitCode.FAILED)  # the exit codes of a worker for which a person must look
-Life = tuple[int, int]  # of a task: the start of its worker, and its own start there
+Life = tuple[int, int, int]  # of a task: its worker, the start of that, and its own start there
 
 
 class KilledFor(Enum):
@@ -133,9 +133,15 @@ class SupervisedWorker:
             return HostedState.FENCED
         return HostedState.RUNNING if states == {TaskState.RUNNING} else HostedState.STARTING
 
+    @property
+    def runs_all(self) -> bool:
+        """Whether all its partitions run, and none that it was to give up is left."""
+        running = all(self.hosted_state(each) is HostedState.RUNNING for each in self.partitions)
+        return running and self.state is ProcessState.RUNNING and self.hosted == self.partitions == self.wanted
+
     def life_of(self, task: TaskReport) -> Life:
         """Return in which of its lives a task has said this."""
-        return self.starts, task.life
+        return self.number, self.starts, task.life
 
     def started(self) -> None:
         """Take note that a new process begins."""

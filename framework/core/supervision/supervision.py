@@ -19,10 +19,11 @@ from grete.core.supervision.actions import (
     Tell,
     TellDrain,
 )
-from grete.core.supervision.assignment import Assignment, HostedState, spread
+from grete.core.supervision.assignment import Assignment, HostedState
 from grete.core.supervision.lifecycle import ProcessState
 from grete.core.supervision.policy import Policy
 from grete.core.supervision.process_end import ExitKind, ProcessExit, halted, indented
+from grete.core.supervision.sharing import Sharing, open_in
 from grete.core.supervision.standbys import Standbys
 from grete.core.supervision.supervised_worker import KilledFor, SupervisedWorker
 from grete.errors import ExitCode
@@ -44,9 +45,9 @@ class StopFailure:
 class Supervision:
     """The supervision of one machine's workers and standbys.
 
-    ``workers``: by number, those that host something, or have to say why not. ``changes`` is raised when one of them
-    says something, ends, or is to host others. ``failures``: what the stop of the machine has met. ``ended``: task →
-    the highest generation with which a process here had run it that has ended.
+    ``workers``: by number, those that host something, or have to say why not. ``sharing``: who shares what is active.
+    ``changes`` is raised when one of them says something, ends, or is to host others. ``failures``: what the stop of
+    the machine has met. ``ended``: task → the highest generation with which a process here had run it that has ended.
     """
 
     def __init__(self, policy: Policy, processes: int | None) -> None:
@@ -57,7 +58,7 @@ class Supervision:
         self.changes = 0
         self.failures: list[StopFailure] = []
         self.ended: dict[str, int] = {}
-        self._policy, self._processes = policy, processes
+        self._policy, self.sharing = policy, Sharing(processes)
         self._gone: dict[int, SupervisedWorker] = {}  # by number: those of which all has been taken away
         self._undrained: set[int] | None = None  # once the inputs have ended: the workers that do not know it yet
         self.stopping = False  # all are to stop
@@ -79,7 +80,8 @@ class Supervision:
         coming = dict.fromkeys(self.assignment.active & self.standbys.held, HostedState.STARTING)
         here = {each: worker.hosted_state(each) for worker in self.workers.values() for each in worker.hosted}
         fenced = {each for each in ready if here.get(each) is HostedState.FENCED}  # of a worker that has ended
-        return ready | coming | {each: state for each, state in here.items() if each not in fenced}
+        moving = dict.fromkeys(self.sharing.moving & self.assignment.active, HostedState.STARTING)
+        return ready | coming | {each: state for each, state in here.items() if each not in fenced} | moving
 
     def assign(self, assignment: Assignment, again: Collection[int], now_s: float) -> list[SupervisionAction]:
         """Host these partitions from now on; those that stay are not disturbed.
@@ -96,7 +98,9 @@ class Supervision:
         """Start what is due, and kill what is late or silent."""
         policy, gap_s = self._policy, 0.0 if self._looked_s is None else now_s - self._looked_s
         self._looked_s = now_s
-        actions = self._tick_standbys(now_s) if self.standbys.by_partition else []
+        actions = self.standbys.tick(now_s, open_in(self.workers)) if self.standbys.by_partition else []
+        if not self.stopping and self.sharing.goes_on(self.workers, self.assignment.active):
+            actions += self._host((), now_s)
         for worker in self.workers.values():
             if worker.state is ProcessState.WAITING and now_s >= worker.restarts.due_s and not self.stopping:
                 actions.append(self._start(worker))
@@ -208,14 +212,14 @@ class Supervision:
         assert {*wanted} <= self.assignment.active, (wanted, self.assignment.active)
         taken = {p for worker in self.workers.values() if worker.running for p in worker.partitions}
         assert not taken & self.standbys.held, f"a standby and a worker have one store: {taken & self.standbys.held}"
+        assert not self.sharing.moving & {*wanted}, f"two workers have one store: {self.sharing.moving}"
 
     def _host(self, again: Collection[int], now_s: float) -> list[SupervisionAction]:
         """Let workers host what is active, but for that of which a standby has the store."""
         self.changes += 1
-        now = {number: {*worker.wanted, *worker.hosted} for number, worker in self.workers.items()}
-        of = spread(now, self.assignment.active - self.standbys.held, self._processes)
+        of = self.sharing.spread(self.workers, {*(self.assignment.active - self.standbys.held)})
         actions: list[SupervisionAction] = []
-        for number in sorted({*now, *of}):
+        for number in sorted({*self.workers, *of}):
             actions += self._want(self.workers.get(number) or self._added(number), of.get(number, ()), again, now_s)
         return actions
 
@@ -224,10 +228,6 @@ class Supervision:
         if partition not in self.assignment.active or partition in self.standbys.held or self.stopping:
             return []
         return self._host((), now_s)
-
-    def _tick_standbys(self, now_s: float) -> list[SupervisionAction]:
-        busy = {partition for worker in self.workers.values() if worker.running for partition in worker.hosted}
-        return self.standbys.tick(now_s, busy)
 
     def _added(self, number: int) -> SupervisedWorker:
         """Return a worker that hosts nothing yet; one that was here before goes on counting its starts."""

@@ -140,6 +140,17 @@ class LocalJob(Closable):
         self._fenced: set[int] = set()  # workers of which the news has been told
         self.patience.seconds = math.inf
 
+    def share(self, more: int) -> None:
+        """Let as many workers more, or fewer, share the partitions, once all tasks run; what moves commits first."""
+        sharing, most = self.supervisor.core.sharing, self.job.workers
+        before = sharing.asked or sharing.processes or most
+        processes = min(max(1, before + more), most)
+        if processes == before:
+            self.supervisor.tell(f"--processes stays {before}: the job has {most} partitions, and one is never divided")
+            return
+        sharing.asked = processes
+        self.supervisor.tell(f"--processes is {processes} now: partitions move as soon as all tasks run")
+
     def poll(self, timeout_ms: float) -> None:
         """Let the supervisor work. Raises Halted, Fenced, FrameworkError if a worker is gone and will not come back.
 

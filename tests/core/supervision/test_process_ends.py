@@ -203,7 +203,7 @@ def test_tasks_that_end_alone_are_told_of() -> None:
     assert made.core.workers[0].restarts.counts["task error"] == 1
     assert made.hosted() == {0: HostedState.FENCED}
     assert made.core.takes_input  # what is here does
-    assert made.core.workers[0].life_of(task) == (1, 0)
+    assert made.core.workers[0].life_of(task) == (0, 1, 0)
     made.kill(0)
     made.run(SOON_S)
     assert made.core.workers[0].reports.tasks["count-0"].status is TaskState.RUNNING

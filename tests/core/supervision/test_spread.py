@@ -2,7 +2,8 @@
 
 import pytest
 
-from grete.core.supervision.assignment import check_processes, spread, was_fenced
+from grete.core.supervision.assignment import check_processes, was_fenced
+from grete.core.supervision.sharing import spread, surplus
 from grete.errors import ConfigError
 
 
@@ -15,6 +16,15 @@ def test_partitions_are_spread_over_the_processes() -> None:
     for processes in (0, -1, 4):
         with pytest.raises(ConfigError, match=f"--processes {processes}: the job has 3 partitions, so write 1 to 3"):
             check_processes(3, processes)
+
+
+def test_each_lets_go_of_what_is_more_than_its_share() -> None:
+    """As few move as can: those of workers that are to go, and what a worker has beyond its even share."""
+    assert surplus({0: (0, 2, 4), 1: (1, 3)}, 2) == set()
+    assert surplus({0: (0, 2, 4), 1: (1, 3)}, 3) == {4}
+    assert surplus({0: (0, 2, 4), 1: (1, 3)}, 5) == {2, 3, 4}
+    assert surplus({0: (0, 3), 1: (1,), 2: (2,)}, 1) == {1, 2}
+    assert surplus({0: (0,), 3: (1, 2)}, 2) == {1, 2}
 
 
 def test_who_was_fenced_is_named() -> None:

@@ -13,7 +13,7 @@ from grete.core.supervision.worker_reports import SILENT_S
 from grete.errors import ExitCode
 from grete.protocol.report import TaskState, WorkerReport
 from tests.core.supervision.machines import SOON_S, crashing, machine
-from tests.core.supervision.world import POLICY, REPORT_S, STEP_S, Machine, exit_with
+from tests.core.supervision.world import KILLED, POLICY, REPORT_S, STEP_S, Machine, exit_with
 from tests.support.reports import OF_WORKER, task_report
 
 STARTING, RUNNING, STOPPING = HostedState.STARTING, HostedState.RUNNING, HostedState.STOPPING
@@ -265,3 +265,48 @@ def test_a_worker_that_freezes_before_its_first_report_is_found() -> None:
     assert made.spawns[0] == 1
     made.run(POLICY.silent_start_s_max)
     assert (made.spawns[0], made.hosted()) == (2, {0: RUNNING})
+
+
+def test_a_partition_that_moves_waits_for_its_store() -> None:
+    """P1, P7: one worker lets go, then the other starts with it. To all others it starts; the rest go on."""
+    made = machine(0, 1, 2, 3, processes=2)
+    made.share(4)
+    made.run(STEP_S)
+    assert made.hosted() == {0: RUNNING, 1: RUNNING, 2: STARTING, 3: STARTING}
+    made.run(SOON_S)
+    assert made.hosted() == dict.fromkeys(range(4), RUNNING)
+    assert made.spawns == {0: 1, 1: 1, 2: 1, 3: 1}
+    made.share(1)
+    made.run(SOON_S)
+    assert made.hosted() == dict.fromkeys(range(4), RUNNING)
+    assert {*made.workers} == {0}
+    assert (made.spawns, made.told) == ({0: 1, 1: 1, 2: 1, 3: 1}, [])
+
+
+def test_a_worker_that_dies_while_it_lets_go_leaves_the_partition_to_the_other() -> None:
+    """The dead have no store open: both start."""
+    made = machine(0, 1, processes=1)
+    made.share(2)
+    made.run(STEP_S)
+    made.workers[0].end = KILLED
+    made.workers[0].open.clear()
+    made.run(SOON_S)
+    assert made.hosted() == {0: RUNNING, 1: RUNNING}
+    assert made.spawns == {0: 2, 1: 1}
+
+
+def test_workers_are_shared_out_when_all_run() -> None:
+    """One that starts may open what its first order says. A partition that goes meanwhile moves nowhere."""
+    made = Machine(processes=1)
+    made.assign(0, 1)
+    made.share(2)
+    made.run(STEP_S)
+    assert made.core.sharing.moving == set()
+    made.run(2 * SOON_S)
+    assert made.hosted() == {0: RUNNING, 1: RUNNING}
+    assert made.spawns == {0: 1, 1: 1}
+    made.share(1)
+    made.run(STEP_S)
+    made.assign(0)
+    made.run(SOON_S)
+    assert made.hosted() == {0: RUNNING}

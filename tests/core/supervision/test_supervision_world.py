@@ -21,6 +21,7 @@ faults = st.one_of(
     st.tuples(st.just("crash"), st.integers(0, 3), st.sampled_from(ENDS)),
     st.tuples(st.sampled_from(["look seldom", "run"]), st.sampled_from([STEP_S, 0.5, 3.0, 12.0])),
     st.tuples(st.just("pause"), st.sampled_from([1.0, 30.0, 600.0])),
+    st.tuples(st.just("share"), st.integers(1, PARTITIONS)),
     st.tuples(st.just("drain")),
 )
 
@@ -48,6 +49,8 @@ def inject(made: Machine, fault: tuple[object, ...]) -> None:
             made.run(seconds)
         case ("pause", float(seconds)):
             made.pause(seconds)
+        case ("share", int(processes)):
+            made.share(processes)
         case ("drain",):
             made.drain()
         case _:

@@ -63,6 +63,7 @@ class Process:
     said_s: float = 0.0
     end: ProcessExit | None = None
     open: set[int] = field(default_factory=set)  # the stores that it has open
+    leaves: dict[int, float] = field(default_factory=dict)  # partitions that it gives up, and when it has
 
 
 Crashes = Callable[[int, Process], ProcessExit | None]  # number, its process → how it ends now, None: it does not
@@ -95,6 +96,10 @@ class Machine:
         """Assign partitions, as a member of the job does."""
         of = Assignment(frozenset(active), frozenset(standby), frozenset(coming))
         self._do(self.core.assign(of, again, self.now_s))
+
+    def share(self, processes: int) -> None:
+        """Ask for that many workers, as a person does."""
+        self.core.sharing.asked = processes
 
     def drain(self) -> None:
         """Let the inputs end."""
@@ -163,7 +168,8 @@ class Machine:
             process.started = True
             process.open |= set(process.partitions)
         elif process.started and not process.stopping:
-            process.open = set(process.partitions)
+            process.leaves = {each: due_s for each, due_s in process.leaves.items() if due_s > self.now_s}
+            process.open = {*process.partitions, *process.leaves}
             self.committed.update(process.partitions if self.works else ())
             if (end := self.crashes(number, process)) is not None:
                 self._end(process, end)
@@ -190,7 +196,7 @@ class Machine:
         state = TaskState.STOPPED if process.stopping and process.end is not None else TaskState.RUNNING
         tasks = tuple(
             task_report(f"count-{each}", status=state, read_up_to=((self.committed[each],), ()))
-            for each in process.partitions
+            for each in sorted({*process.partitions, *process.leaves})
         )
         self._do(self.core.reported(number, Report(tasks=tasks, measures=OF_WORKER)))
 
@@ -228,7 +234,9 @@ class Machine:
                     assert partition not in self.standbys, f"the standby of {partition} runs already"
                     self.standbys[partition] = Process((partition,), self.now_s + START_S)
                 case Reassign(number=number, partitions=partitions):
+                    given_up = {*self.workers[number].open}.difference(partitions)
                     self.workers[number].partitions = partitions
+                    self.workers[number].leaves = dict.fromkeys(given_up, self.now_s + STOP_S)
                 case TellDrain(number=number):
                     assert not self.workers[number].knows_end, "it was told before"
                     assert self.workers[number].started, "it does not take the signal yet"
