@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from grete.protocol.members import (
     Heartbeat,
@@ -29,6 +30,7 @@ from grete.protocol.members import (
 from grete.testing.broker.find import Broker
 from tests.monitor.test_server import get, url_in
 from tests.support import forking
+from tests.support.kafka_topics import create
 from tests.support.waiting import pause, until
 from tests.verification.chaos.troubles_of_disks import can_mount, fill, small_disk
 from tests.worker.test_members import ASK_S, LIMIT_S, PARTITIONS, Machines
@@ -300,3 +302,28 @@ def test_forged_messages_stop_no_member(machines: Machines) -> None:
     machines.require_exact()
     assert [up.poll() for up in machines.ups.values()] == [None, None], machines.logs()
     assert "\x1b" not in said(machines, "a")
+
+
+def test_members_go_on_in_a_topic_that_was_made_again(machines: Machines) -> None:
+    """Somebody deletes the members' topic under them: nothing moves, and then partitions move as ever."""
+    topic, admin = f"{machines.name}.members", AdminClient({"bootstrap.servers": machines.bootstrap})
+    create(admin, NewTopic(topic, 1, 1))
+    for _ in range(2_000):  # of a job that has run for long: its members began at offsets that do not come again soon
+        machines.producer.produce(topic, b"", partition=0)
+    machines.producer.flush(LIMIT_S)
+    machines.up("a")
+    machines.until(machines.shared_by("a"))
+    machines.up("b")
+    machines.up("c")
+    machines.until(machines.shared_by("a", "b", "c"))
+    machines.give()
+    admin.delete_topics([topic])[topic].result(LIMIT_S)
+    until(lambda: topic not in admin.list_topics(timeout=LIMIT_S).topics, f"the end of {topic}")
+    create(admin, NewTopic(topic, 1, 1))
+    machines.give()
+    machines.until(machines.shared_by("a", "b", "c"))
+    machines.kill("a")  # which led
+    machines.until(machines.shared_by("b", "c"))
+    machines.give()
+    machines.require_exact()
+    assert [machines.ups[each].poll() for each in "bc"] == [None, None], machines.logs()

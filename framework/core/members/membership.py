@@ -105,6 +105,8 @@ class Membership:
         view = self.view
         if isinstance(message, Heartbeat) and message.session == view.me.session and message.beat > self._beat:
             message = None  # it was not written here: by its number, others would never be silent for long
+        if offset < view.position:  # of a topic that was made again: what was known of offsets is of the one before
+            self._follows, self._fenced = -1, dict.fromkeys(self._fenced, 0)
         view.row(offset, message)
         view.halted = {partition: at for partition, at in view.halted.items() if partition < self._partitions}
         if view.assigned_at == offset:
@@ -147,7 +149,8 @@ class Membership:
         before = view.sessions.get(view.place(partition).after)
         if before is None or not before.alive or view.beats - beats >= self._release_beats:
             return True
-        return before.heartbeat.follows >= at and not before.runs(partition)
+        follows = before.heartbeat.follows  # beyond the end: of the topic that was there before this one
+        return at <= follows < view.position and not before.runs(partition)
 
     def decide(self) -> JobAssignment | None:
         """Return the assignment that the leader is to write now, if this member leads and there is cause."""

@@ -90,6 +90,8 @@ class MembersView:
 
     def row(self, offset: int, message: MembersMessage | None) -> None:
         """Take the next row of the topic; None: one that this build cannot read."""
+        if offset < self.position:
+            self._begin_again()
         self.position = offset + 1
         match message:
             case Heartbeat():
@@ -140,18 +142,27 @@ class MembersView:
         for member in self.sessions.values():
             member.seen = self.beats
 
+    def _begin_again(self) -> None:
+        """The topic was made again, or has lost its end: the offsets that were known are none of it.
+
+        Members live on. Until each of them has been seen there, or is dead, none assigns partitions.
+        """
+        self.began = self.assigned_at = -1
+        for member in self.sessions.values():
+            member.seen_at = -1
+
     def _heartbeat(self, offset: int, heartbeat: Heartbeat) -> None:
         session = heartbeat.session
-        first = session == self.me.session and self.began < 0
         known = self.sessions.get(session)
         if known is None:
             began = offset if heartbeat.began < 0 else heartbeat.began
             known = self.sessions[session] = MemberView(heartbeat, began, self.beats, offset, self.beats)
             self._supersede(known)
-        if first:
-            self.began = offset
-            if self.live() == [known]:
+            if session == self.me.session and self.live() == [known]:
                 self.halted = {}  # a person has started the job again
+        if session == self.me.session and self.began < 0:
+            self.began = offset
+        known.began = min(known.began, offset) if heartbeat.began < 0 else heartbeat.began
         known.heartbeat = heartbeat
         if heartbeat.leaving and known.leaves_since < 0:
             known.leaves_since = self.beats

@@ -219,7 +219,10 @@ def test_a_member_of_the_same_directory_elsewhere_is_another_one() -> None:
     assert world.members[0].core.view.shared_with == "y"
 
 
-FAULTS = ("freeze", "kill", "leave", "join", "restart", "cut", "lose", "double", "junk", "delay", "outside", "stale")
+FAULTS = (
+    *("freeze", "kill", "leave", "join", "restart", "cut", "lose", "double", "junk", "delay", "outside", "stale"),
+    "made again",
+)
 
 
 def apply(world: World, kind: str, which: int, size: int) -> None:
@@ -248,6 +251,8 @@ def apply(world: World, kind: str, which: int, size: int) -> None:
         member.doubles += size % 5
     elif kind == "delay":
         member.delay = size % 9
+    elif kind == "made again":
+        world.make_again()
     elif kind == "outside":
         world.claims[which % world.partitions] += 1
     elif kind == "stale" and world.log:

@@ -108,6 +108,13 @@ class World:
             running = {p for m in self.members if not m.done for p, w in m.workers.items() if w.state == "running"}
             self.idle_steps.update(p for p in range(self.partitions) if p not in running)
 
+    def make_again(self) -> None:
+        """Delete the topic, and make it again: all rows are gone, and offsets begin at 0."""
+        self.log.clear()
+        for member in self.members:
+            member.offset = 0
+            member.unread.clear()
+
     def live(self) -> list[SimMember]:
         """Return the processes that are there."""
         return [member for member in self.members if not member.done]
