@@ -52,16 +52,17 @@ class Sharing:
         now = {number: {*worker.wanted, *worker.hosted} - self.moving for number, worker in workers.items()}
         return spread(now, partitions - self.moving, self.processes)
 
-    def goes_on(self, workers: Mapping[int, SupervisedWorker], active: Collection[int]) -> bool:
+    def goes_on(self, workers: Mapping[int, SupervisedWorker], active: frozenset[int]) -> bool:
         """Whether partitions are to be spread now: others are to share them, or a worker has let go of one that moves.
 
         ``active``: what the machine is to run.
         """
         if self.moving:
             return not self.moving <= open_in(workers)
-        if self.asked is None or {each for worker in workers.values() if worker.runs_all for each in worker.hosted} != {
-            *active
-        }:
+        if self.asked is None:
+            return False
+        running = {each for worker in workers.values() if worker.runs_all for each in worker.hosted}
+        if running != active:
             return False
         self.processes, self.asked = self.asked, None
         self.moving = surplus({number: worker.hosted for number, worker in workers.items()}, self.processes)

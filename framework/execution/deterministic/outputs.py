@@ -309,9 +309,6 @@ class WaitingOutputs:
         self._records: list[ExternalRecord] = []
         self.bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._records)
-
     def add(self, records: Sequence[ExternalRecord], size: int) -> None:
         """Note outputs that the code has made, of that many bytes in all.
 
