@@ -106,7 +106,7 @@ def test_outputs_that_are_out_are_counted_before_their_checkpoint(tmp_path: Path
     job = "tests/execution/deterministic/words.py"
     directory = JobDirectory(tmp_path / "job")
     with LocalJob(load_job(job), job, directory, Settings(checkpoint_interval_ms=just_begun_ms())) as local:
-        until(local, lambda: all(each >= 0 for each in local.checkpoint_ids().values()))  # the first one comes at once
+        until(local, lambda: all(each > 0 for each in local.checkpoint_ids().values()))  # the one that has just begun
         with closing(directory.open_log(create=False)) as log:
             places = [TopicPartition("lines", number % 2) for number in range(40)]
             log.produce(0, 0, [ExternalRecord(place, None, b"to be or", 1) for place in places])
