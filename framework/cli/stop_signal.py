@@ -48,21 +48,19 @@ class StopSignal:
 
 
 class ShareSignals:
-    """SIGTTIN asks for a worker more, SIGTTOU for one less, as other servers of worker processes take them."""
+    """SIGUSR1 asks for a worker more, SIGUSR2 for one less."""
 
-    def __init__(self, then: Callable[[], None]) -> None:
-        """``then`` is called when one comes."""
+    def __init__(self) -> None:
+        """Take them from now on."""
         self._more = 0
-        self._then = then
-        for number in (signal.SIGTTIN, signal.SIGTTOU):
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
-        self._more += 1 if signum == signal.SIGTTIN else -1
-        self._then()
+        self._more += 1 if signum == signal.SIGUSR1 else -1
 
     def taken(self) -> int:
-        """Return and forget the number of workers that were asked for, beyond those that there are."""
+        """Return the number of workers that were asked for since the last look, beyond those that there are."""
         more, self._more = self._more, 0
         return more
 

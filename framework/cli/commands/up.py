@@ -55,6 +55,7 @@ def keep_running(
 
     ``processes``: how many workers share the partitions, None: one for each. ``starts``: what --from says.
     """
+    share = ShareSignals()
     screen = Screen(Console(file=standard_output()))
     patience = Patience(say=screen.say)
     stop = StopSignal(partial(patience.end_within, found.settings.shutdown_timeout_ms / 1000))
@@ -68,7 +69,7 @@ def keep_running(
             "Ctrl-C stops them"
         )
         warn(found.job, screen)
-        feeding, share = Feeding(local, None, {}, follow=True), ShareSignals(local.supervisor.wake)
+        feeding = Feeding(local, None, {}, follow=True)
         shown = _Shown(found, page, member, opened)
         if shown.watch is not None:
             screen.say(f"page, metrics and health: {shown.watch.url}")

@@ -52,10 +52,11 @@ class Sharing:
         now = {number: {*worker.wanted, *worker.hosted} - self.moving for number, worker in workers.items()}
         return spread(now, partitions - self.moving, self.processes)
 
-    def goes_on(self, workers: Mapping[int, SupervisedWorker], active: frozenset[int]) -> bool:
-        """Whether partitions are to be spread now: others are to share them, or a worker has let go of one that moves.
+    def must_spread(self, workers: Mapping[int, SupervisedWorker], active: frozenset[int]) -> bool:
+        """Whether the partitions must be spread again; ``active``: those that the machine is to run.
 
-        ``active``: what the machine is to run.
+        A worker has let go of one that moves; or other workers were asked for, and all tasks run: then what is more
+        than the share of each worker begins to move.
         """
         if self.moving:
             return not self.moving <= open_in(workers)

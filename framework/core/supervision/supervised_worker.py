@@ -135,7 +135,7 @@ class SupervisedWorker:
 
     @property
     def runs_all(self) -> bool:
-        """Whether all its partitions run, and none that it was to give up is left."""
+        """Whether it runs all its partitions, and has given up all others."""
         running = all(self.hosted_state(each) is HostedState.RUNNING for each in self.partitions)
         return running and self.state is ProcessState.RUNNING and self.hosted == self.partitions == self.wanted
 

@@ -99,7 +99,7 @@ class Supervision:
         policy, gap_s = self._policy, 0.0 if self._looked_s is None else now_s - self._looked_s
         self._looked_s = now_s
         actions = self.standbys.tick(now_s, open_in(self.workers)) if self.standbys.by_partition else []
-        if not self.stopping and self.sharing.goes_on(self.workers, self.assignment.active):
+        if not self.stopping and self.sharing.must_spread(self.workers, self.assignment.active):
             actions += self._host((), now_s)
         for worker in self.workers.values():
             if worker.state is ProcessState.WAITING and now_s >= worker.restarts.due_s and not self.stopping:
