@@ -236,10 +236,9 @@ class HostedTask:
             sinks=self.sinks,
             caller=self.caller,
         )
-        if (
-            driver.parts.runner.outbox is not None
-        ):  # a host that is dropped lets go of its sinks, as the end of a process does
-            weakref.finalize(driver, driver.parts.runner.outbox.abandon)
+        outbox = driver.parts.runner.outbox
+        if outbox is not None:  # a host that is dropped lets go of its sinks, as the end of a process does
+            weakref.finalize(driver, outbox.abandon)
         if self.ending:
             driver.end_inputs()
         self.process = TaskProcess(driver, log)

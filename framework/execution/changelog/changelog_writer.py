@@ -200,7 +200,7 @@ class CheckpointWrites:
 
     @property
     def applying(self) -> bool:
-        """Whether they are committed, and a part of them is not in the store."""
+        """Whether the write batch is committed, and the store lacks a part of it."""
         return self._position is not None
 
     def appended(self, size: int) -> None:

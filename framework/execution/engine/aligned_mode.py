@@ -70,7 +70,7 @@ class AlignedMode:
 
     @property
     def _waits(self) -> bool:
-        """Whether what was read waits for something."""
+        """Whether the task has read rows that wait: for a commit, for calls, or for due timers."""
         return self._holds_rows or self._rest is not None or self._due.left
 
     @property

@@ -153,7 +153,7 @@ def _target(options: Options, schema: Any, *, overwrite: bool) -> Target:
             )
         key, value = key_column(options.own["job"], job, stage.name, declared), column("value", declared.value)
         store = stages[stage.name][0], stage.store_ids()[declared.name]
-        wanted = {"partition": "int", **dict(c.ddl.split() for c in (key, value))}
+        wanted = {"partition": "int", key.name: key.type, value.name: value.type}
         own, store_id = store
         resets = tuple((store_id,) if task in own else () for task in tasks)
     if found != wanted:

@@ -103,8 +103,8 @@ class WorkerTask:
         in_flight = driver.parts.runner.in_flight
         if in_flight is not None:
             in_flight.clear()
-        if driver.parts.runner.outbox is not None:
-            self._executor.submit(driver.parts.runner.outbox.abandon)
+        if (outbox := driver.parts.runner.outbox) is not None:
+            self._executor.submit(outbox.abandon)
         self.close()
         if self._spill is not None:
             self._spill.close()

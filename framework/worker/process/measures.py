@@ -37,7 +37,7 @@ def task_measures(driver: TaskDriver) -> TaskMeasures:
         unacknowledged_bytes=parts.sends.pending.bytes,
         held_bytes=runner.external_bytes,
         early_bytes=EarlyBytes(*core.inputs.waiting_bytes),
-        sink_bytes=0 if driver.parts.runner.outbox is None else driver.parts.runner.outbox.waiting_bytes,
+        sink_bytes=0 if parts.runner.outbox is None else parts.runner.outbox.waiting_bytes,
         held_up=driver.mode.held_up,
         held_by=parts.sends.held_by if driver.mode.held_up else None,
         sent_to=dict(runner.sent_to),

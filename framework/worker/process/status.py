@@ -24,7 +24,7 @@ logger = logging.getLogger("grete")
 def task_report(driver: TaskDriver) -> TaskReport:
     """Return the report of a task in this process; its worker adds the fields that the task cannot know."""
     core, committed, pending = driver.core, driver.core.commits.committed, driver.core.commits.pending
-    runner, changelog = driver.parts.runner, driver.wiring.changelog
+    runner, changelog, outbox = driver.parts.runner, driver.wiring.changelog, driver.parts.runner.outbox
     channels = channels_of(driver)
     unseen = driver.mode.observed_checkpoint is None or not driver.mode.closed_all
     rests = pending is None and driver.running and not unseen and channels.done == 0
@@ -50,8 +50,8 @@ def task_report(driver: TaskDriver) -> TaskReport:
         commit=None if pending is None else OpenCommit(pending.checkpoint_id, pending.step.name.lower()),
         rests_ms=int(driver.parts.io.wall_ms) if rests else None,
         channels=channels,
-        settled=driver.mode.settled and (driver.parts.runner.outbox is None or driver.parts.runner.outbox.settled),
-        sink_trouble=None if driver.parts.runner.outbox is None else driver.parts.runner.outbox.trouble,
+        settled=driver.mode.settled and (outbox is None or outbox.settled),
+        sink_trouble=None if outbox is None else outbox.trouble,
         measures=task_measures(driver),
     )
 
