@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from grete.api.serdes.hex_bytes import HexHeader, hex_bytes
 from grete.api.serdes.key import Key, of_plain
 from grete.api.serdes.serde import Serde, first_serde, holds_json
 from grete.api.topics.reader import PRODUCER, SEQ
@@ -34,19 +35,13 @@ class Line(NamedTuple):
     headers: bytes | None = None
 
 
-class Hex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The bytes of a header that are no text."""
-
-    hex: str
-
-
 class _Row(msgspec.Struct, forbid_unknown_fields=True):
     """A record as JSON has it. Partition and offset are the log's: they are not taken over."""
 
     key: msgspec.Raw = _NULL
     value: msgspec.Raw = _NULL
     timestamp_ms: Annotated[int, msgspec.Meta(ge=-TIME_MS_MAX, le=TIME_MS_MAX)] | None = None
-    headers: list[tuple[str, str | Hex | None]] = []
+    headers: list[tuple[str, str | HexHeader | None]] = []
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
@@ -88,7 +83,7 @@ def _of_json(topic: Topic[Any, Any]) -> RecordOf:
         if row.topic not in (None, topic.name):
             raise ValueError(f"it is of topic {row.topic!r}")
         headers = [
-            (name, bytes.fromhex(value.hex) if isinstance(value, Hex) else None if value is None else value.encode())
+            (name, _of_header(value))
             for name, value in row.headers
             if name not in (PRODUCER, SEQ)  # the number that it had where it was read
         ]
@@ -102,6 +97,12 @@ def _of_json(topic: Topic[Any, Any]) -> RecordOf:
     return of_line
 
 
+def _of_header(value: str | HexHeader | None) -> bytes | None:
+    if isinstance(value, HexHeader):
+        return bytes.fromhex(value.hex)
+    return None if value is None else value.encode()
+
+
 def _plain(part: msgspec.Raw) -> Any:
     return msgspec.json.decode(part)
 
@@ -111,8 +112,8 @@ def _bytes(serde: Serde[Any], part: msgspec.Raw, *, is_key: bool = False) -> byt
     plain = _plain(part)
     if plain is None:
         return None
-    if isinstance(plain, dict) and plain.keys() == {"hex", "not"} and plain["not"] == serde.name:
-        return bytes.fromhex(plain["hex"])  # bytes that are none of the serde's
+    if (data := hex_bytes(plain, serde)) is not None:
+        return data
     if holds_json(serde):
         value = serde.decode(bytes(part))
         return serde.encode(value) if is_key else bytes(part)

@@ -107,7 +107,10 @@ def test_a_running_job_gets_them(folder: Path) -> None:
         (["orders", "missing"], "topic write orders missing: No such file"),
         (["orders", "lines.txt"], "line 1 is not a record of topic 'orders'"),
         (["orders", "lines.txt", "--keys", "--json-lines"], "leave --keys out"),
-        (["orders", "odd.jsonl", "--json-lines"], "line 1 is not a record of topic 'orders': fromhex() argument"),
+        (
+            ["orders", "odd.jsonl", "--json-lines"],
+            "line 1 is not a record of topic 'orders': serde utf8 cannot encode dict",
+        ),
         (["orders", "lines.txt", "--json-lines"], "line 1 is not a record of topic 'orders': JSON is malformed"),
     ],
 )

@@ -11,6 +11,7 @@ from grete.api.serdes.avro_serde import avro
 from grete.errors import SerdeError
 from grete.feeds.line_forms import Line, LineForm, record_of
 from grete.protocol.frames import decode_headers, encode_headers
+from grete.state.read.shown import decoded_plain
 
 PAIR = {"type": "record", "name": "Pair", "fields": [{"name": "n", "type": "long"}]}
 
@@ -43,6 +44,7 @@ def line_of(text: str, key: Any = utf8, value: Any = json) -> Line:
         (bytes_serde, '"00ff"', b"\x00\xff"),
         (json, '{"b": 9007199254740993, "a": 1.0}', b'{"b": 9007199254740993, "a": 1.0}'),
         (json, "null", None),
+        (json, '{"hex": "6e756c6c", "of": "json"}', b"null"),
         (avro(PAIR), '{"n": 3}', b"\x06"),
         (int64, '{"hex": "0102", "not": "int64"}', b"\x01\x02"),
         (json, '{"hex": "0102", "not": "int64"}', b'{"hex": "0102", "not": "int64"}'),
@@ -53,6 +55,25 @@ def line_of(text: str, key: Any = utf8, value: Any = json) -> Line:
 def test_a_value_has_the_bytes_of_its_serde(serde: Any, text: str, data: bytes | None) -> None:
     """JSON stays as it is, null is a deletion, and bytes that are none of the serde's come back."""
     assert line_of(f'{{"key": "k", "value": {text}}}', value=serde)[:2] == (b"k", data)
+
+
+@pytest.mark.parametrize(
+    ("serde", "data"),
+    [
+        (json, None),
+        (json, b"null"),
+        (json, b"{"),
+        (json, b'{"hex":"00","of":"json"}'),
+        (json, b'{"hex":"00","not":"json"}'),
+        (json, b'{"hex":"00"}'),
+        (bytes_serde, b""),
+        (int64, b"\x01"),
+    ],
+)
+def test_what_is_printed_is_read_again(serde: Any, data: bytes | None) -> None:
+    """A value that is null stays one and no deletion, and one that looks like bytes in hex digits stays what it is."""
+    printed = msgspec.json.encode(decoded_plain(serde, data)).decode()
+    assert line_of(f'{{"key": "k", "value": {printed}}}', value=serde).value == data
 
 
 def test_equal_keys_have_equal_bytes() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from grete.api.serdes.hex_bytes import HexHeader
 from grete.api.topics.topic import Topic
 from grete.cli.feeding import external_inputs, open_lines
 from grete.cli.job_command import job_command
@@ -18,7 +19,6 @@ from grete.clients.pipe import spool_lines
 from grete.clients.writer import Writer
 from grete.errors import ConfigError
 from grete.execution.records.decoding import headers_of
-from grete.feeds.line_forms import Hex
 from grete.logs.open_transactions import told_all
 from grete.ports import LogRow
 from grete.protocol.ids import TopicPartition
@@ -39,7 +39,7 @@ class RecordRow(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_ms: int
     key: object
     value: object
-    headers: list[tuple[str, str | Hex | None]]
+    headers: list[tuple[str, str | HexHeader | None]]
 
 
 @job_command(app, "read", without="set")
@@ -105,8 +105,8 @@ def _record(topic: Topic[Any, Any], at: TopicPartition, row: LogRow) -> RecordRo
     )
 
 
-def _text(content: bytes) -> str | Hex:
+def _text(content: bytes) -> str | HexHeader:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        return Hex(content.hex())  # what is written again is what was read
+        return HexHeader(content.hex())  # what is written again is what was read

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from grete.api.jobs.job import Job
+from grete.api.serdes.hex_bytes import HexBytes, told_by_json
 from grete.api.serdes.key import Key
 from grete.api.serdes.serde import Serde, bytes_serde, int64, ordered_int64, utf8
 from grete.api.topics.topic import Topic
@@ -52,15 +53,16 @@ def decoded(serde: Serde[Any], data: bytes | None, headers: bytes | None = None)
 
 
 def decoded_plain(serde: Serde[Any], data: bytes | None, headers: bytes | None = None) -> Any:
-    """Return a key or value as JSON has it; bytes that are none of the serde's as an object with their hex digits."""
+    """Return a key or value as JSON has it: HexBytes if its serde cannot read it, or JSON cannot tell what it is."""
     if data is None:
         return None
     try:
-        return plain(decode_of(serde)(data, headers))
+        shown = plain(decode_of(serde)(data, headers))
     except Exception as error:
         if isinstance(error, FrameworkError) and not isinstance(error, SerdeError):
             raise
-        return {"hex": data.hex(), "not": serde.name}
+        return HexBytes(data.hex(), not_=serde.name)
+    return shown if told_by_json(shown, serde) else HexBytes(data.hex(), of=serde.name)
 
 
 def plain(value: object) -> Any:
