@@ -15,6 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from grete.api.jobs.job import Job
     from grete.testing import Kit
+    from grete.testing.service import FakeService
 
 FOLDER = "expected"  # beside the test
 UPDATE = "--grete-update"
@@ -37,6 +38,15 @@ def grete_kit() -> "Iterator[Callable[..., Kit]]":
             return stack.enter_context(Kit(job, **options))
 
         yield make
+
+
+@pytest.fixture
+def grete_service() -> "Iterator[FakeService]":
+    """A web service on this machine, as ``grete.testing.service.FakeService()`` makes it, until the test ends."""
+    from grete.testing.service import FakeService
+
+    with FakeService() as service:
+        yield service
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from grete.api.record import Record
 from grete.api.serdes.key import partition_by
 from grete.api.store import Store
 from grete.api.tasks.task import Task
-from grete.api.topics.topic import Topic, encode_record
+from grete.api.topics.topic import Output, Topic, encode_record
 from grete.closable import Closable
 from grete.errors import ConfigError
 from grete.execution.sinks.sink_targets import no_sinks, sinks_of
@@ -22,6 +22,7 @@ from grete.replay.history import HostedTask
 from grete.settings import Settings
 from grete.testing.crash_check import ScriptRun, check_crashes
 from grete.testing.determinism_check import check_determinism
+from grete.testing.given import Given
 from grete.testing.job_host import JobHost
 from grete.testing.results import Results, name_of
 from grete.testing.script import KitCall
@@ -35,8 +36,8 @@ PLACES_MAX = 200  # crashes of one check: a small job takes about a second
 class Kit(Closable):
     """A job in this process, each task as if in a process of its own. Time passes only where a method says so.
 
-    A stage is given as its Task class or by its name. What the task's code raises comes out of ``run``, ``process``,
-    ``step``, ``advance`` and ``stop`` (TaskError); the task is dead then, and started again by the next of these calls.
+    A stage is its Task class or its name. What the task's code raises comes out of ``run`` and its like (TaskError);
+    the task is dead then, and started again by the next of these calls.
     """
 
     def __init__(
@@ -51,19 +52,19 @@ class Kit(Closable):
         """Make the job's topics. ``partitions`` and ``processing_guarantee`` replace those of the job and the settings.
 
         Stages with a number of partitions of their own keep it. ``discard_sinks``: what the job sends to files, tables
-        and other systems is dropped; outputs to topics are not.
+        and other systems is not written there; ``outputs`` has it all the same.
         """
         self._declared = job
-        if partitions is not None:
-            job = job.of(partitions)
+        job = job if partitions is None else job.of(partitions)
         settings = settings or Settings()
         if processing_guarantee is not None:
             settings = msgspec.structs.replace(settings, processing_guarantee=processing_guarantee)
         self.job, self.settings = job, settings
         self.script: list[KitCall] = []  # what was fed, and how time passed
-        self._host = host = JobHost(job, settings, sinks=no_sinks if discard_sinks else sinks_of)
+        given = Given(no_sinks if discard_sinks else sinks_of)
+        self._host = host = JobHost(job, settings, sinks=given.sinks)
         self._data, self._log, self._tasks = host.history.data, host.history.log, host.tasks
-        self._results = Results(host)
+        self._results = Results(host, given)
         self._turns: Counter[str] = Counter()  # records fed without a key
 
     @property
@@ -161,27 +162,22 @@ class Kit(Closable):
         self._results.check_places()
 
     def process(self) -> None:
-        """Process the records that can be processed while time does not pass.
-
-        None of them is committed, so a crash will roll them back.
-        """
+        """Process what can be processed while time does not pass: none is committed, so a crash rolls it back."""
         self.script.append(KitCall("process"))
         self._host.process()
 
     def step(self) -> str | None:
         """Let one task take one step, and return its name; None: nothing can be done while time does not pass.
 
-        A step is the least that can be done between two crashes: to process a batch of records, to send or receive one
-        message, to take a part of a commit. ``process`` takes all steps that there are. A batch is one record where
-        the setting batch_bytes_max is 1.
+        A step is the least between two crashes: to process a batch of records (one, where the setting batch_bytes_max
+        is 1), to send or receive one message, to take a part of a commit. ``process`` takes all steps that there are.
         """
-        task = self._host.step()
-        return None if task is None else task.name
+        return task.name if (task := self._host.step()) else None
 
     def advance(self, ms: int) -> None:
         """Let time pass: checkpoints close and commit, timeouts fire. Event time is another: the records'.
 
-        An input partition that was fed nothing for the setting event_time_idle_ms holds no timer or window back.
+        An input partition that was fed nothing for event_time_idle_ms holds no timer or window back.
         """
         self.script.append(KitCall("advance", (ms,)))
         self._host.advance(ms)
@@ -202,18 +198,30 @@ class Kit(Closable):
         """Return the records that were fed, by partition. Raises ConfigError if the job does not read the topic."""
         return self._results.of(topic, partition, written=False)
 
-    def outputs(self, topic: Topic[K, V], partition: int | None = None) -> list[Record[K, V]]:
-        """Return the committed records of the topic so far, as an outside reader gets them, partition by partition.
+    @overload
+    def outputs(self, of: Topic[K, V], partition: int | None = None) -> list[Record[K, V]]: ...
 
-        Raises ConfigError for what is no topic, and for an internal stream: test its writer in a job of its own.
+    @overload
+    def outputs(self, of: Output[None, V], partition: int | None = None) -> list[V]: ...
+
+    @overload
+    def outputs(self, of: Output[K, V], partition: int | None = None) -> list[Record[K, V]]: ...
+
+    def outputs(self, of: Any, partition: int | None = None) -> list[Any]:
+        """Return the committed records of a topic so far, as an outside reader gets them, partition by partition.
+
+        Of an Output to files, a table or a service, as in ``Notify.out``: the values of the checkpoints that its sinks
+        have taken whole, each once, in the order of each task; ``partition`` is the task's. Raises ConfigError for
+        what is neither, and for an internal stream: test its writer in a job of its own.
         """
-        return self._results.of(topic, partition, written=True)
+        if isinstance(of, Output) and not isinstance(of.target, Topic):
+            return self._results.given(of, partition)
+        return self._results.of(getattr(of, "target", of), partition, written=True)
 
     def pairs(self, of: Topic[K, V] | Store[K, V], partition: int | None = None) -> list[tuple[K, V]]:
         """Return (key, value) of ``outputs``, of which a dict holds the last value of each key; or those of a store.
 
-        The entries of a store are in key order, and their keys may be what no dict can hold, such as dicts. Raises
-        ConfigError as ``outputs`` and ``state`` do.
+        The entries of a store are in key order; their keys may be what no dict can hold. Raises ConfigError.
         """
         if isinstance(of, Topic):
             return [(record.key, record.value) for record in self.outputs(of, partition)]
@@ -240,11 +248,11 @@ class Kit(Closable):
         """
         return self._results.state(store, partition, stage)
 
-    def text(self, *wanted: Topic[Any, Any] | Store[Any, Any]) -> str:
-        """Return the committed content of these topics and stores as text, to compare; none given: all of the job.
+    def text(self, *wanted: Topic[Any, Any] | Output[Any, Any] | Store[Any, Any]) -> str:
+        """Return the committed content of these topics, outputs and stores, to compare; none given: all of the job.
 
         The records of a key are in their order; keys are sorted, as tasks that work side by side settle no order
-        between them. Raises ConfigError for what is not in this job.
+        between them. So is what is no topic: of a table with ``key=``, the last row of each. Raises ConfigError.
         """
         return self._results.text(wanted)
 
@@ -290,8 +298,7 @@ class Kit(Closable):
     def rollback(self, stage: str | type[Task], partition: int = 0) -> None:
         """Make a living task go back to its last commit (R4): kill one whose uncommitted records it has processed.
 
-        Calls ``process`` before and after. Raises AssertionError if the task has nothing uncommitted of another stage,
-        ConfigError if the job has no such task.
+        Calls ``process`` before and after. Raises AssertionError if it has nothing uncommitted of another stage.
         """
         task = self._task(stage, partition)
         self.process()
@@ -309,8 +316,8 @@ class Kit(Closable):
         """Do all that was done to this kit on new ones, each with a crash behind another step; compare the results.
 
         Records are processed one by one there, and ``run`` ends each script. Crashes that a test made itself are not
-        repeated. What goes to files, tables and other systems is dropped. ``result``: what must not change, by default
-        ``text()``: for code whose results depend on its records alone, not on the order between tasks.
+        repeated. Files, tables and services get nothing; what they would get is compared. ``result``: what must not
+        change, by default ``text()``: for code whose results depend on its records alone, not on order between tasks.
         Of more steps than ``at_most``, those at equal distances. Returns the number of crashes tried.
 
         Raises AssertionError: at which crash something else came out, and the difference.

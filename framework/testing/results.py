@@ -1,7 +1,7 @@
-"""Committed results of a job as text, for tests: records of topics, content of stores."""
+"""Committed results of a job, also as text, for tests: records of topics, what sinks took, content of stores."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -9,13 +9,16 @@ from grete.api.jobs.graph import StageGraph, stage_name
 from grete.api.jobs.versions import as_declared
 from grete.api.record import Record
 from grete.api.serdes.key import Key, partition_by
+from grete.api.sinks.table import Table
 from grete.api.stateful.declaration import Stateful, no_store
 from grete.api.store import Store
 from grete.api.tasks.task import Task
-from grete.api.topics.topic import Topic
+from grete.api.topics.topic import Output, Topic
 from grete.errors import ConfigError
 from grete.execution.records.decoding import reader_of
+from grete.execution.sinks.sink_targets import SinkTarget, target_of
 from grete.protocol.ids import TopicPartition
+from grete.testing.given import Given
 from grete.testing.job_host import JobHost
 
 K = TypeVar("K")
@@ -35,8 +38,8 @@ def name_of(stage: StageRef) -> str:
 class Results:
     """The topics outside of a job, and its stores."""
 
-    def __init__(self, host: JobHost) -> None:
-        self._host = host
+    def __init__(self, host: JobHost, given: Given) -> None:
+        self._host, self._given = host, given
         self._job = host.job
 
     # --- Topics ---
@@ -49,10 +52,7 @@ class Results:
     def of(self, topic: Topic[K, V], partition: int | None, *, written: bool) -> list[Record[K, V]]:
         """Return the records of a topic, or of one partition. Raises ConfigError: it is none of the job's."""
         if not isinstance(topic, Topic):
-            raise ConfigError(
-                f"{topic!r} is no Topic: give the topic itself; what a task sends to files, tables or services is "
-                "there, or nowhere with Kit(…, discard_sinks=True)"
-            )
+            raise ConfigError(f"{topic!r} is no Topic: give the topic itself, or a task's Output to something else")
         return self.records(topic, self.partitions(topic.name, partition, written=written))
 
     def partitions(self, topic: str, partition: int | None, *, written: bool) -> range:
@@ -78,6 +78,36 @@ class Results:
             for partition in partitions
             for row in self._host.history.data.partition(TopicPartition(topic.name, partition)).rows
         ]
+
+    # --- Files, tables, services ---
+
+    def given(self, of: Output[Any, Any], partition: int | None) -> list[Any]:
+        """Return the values that tasks have given to what is no topic, by stage and partition. Raises ConfigError."""
+        return [
+            value
+            for stage, attribute, target in self._outputs(of)
+            for number in (range(stage.partitions) if partition is None else [partition])
+            for _, value in self._given_by(stage.check_partition(number), number, attribute, target)
+        ]
+
+    def _outputs(self, of: Output[Any, Any]) -> list[tuple[StageGraph, str, SinkTarget]]:
+        """Return the places of an output in the job: stage, attribute, target. Raises ConfigError."""
+        found = [
+            (stage, attribute, output.target)
+            for stage in self._job.stages
+            for attribute, output in stage.outputs.items()
+            if of in (output, as_declared(output)) and not isinstance(output.target, Topic)
+        ]
+        if not found:
+            raise ConfigError(f"no stage of job {self._job.name!r} has the output to {of.target!r}")
+        return found
+
+    def _given_by(
+        self, stage: StageGraph, partition: int, attribute: str, target: SinkTarget
+    ) -> list[tuple[bytes, Any]]:
+        name = target_of(attribute, target).partition(":")[2]
+        raws = self._given.of(f"{stage.name}-{partition}", name)
+        return [(raw, target.value.decode(raw)) for raw in raws]
 
     # --- Stores ---
 
@@ -166,6 +196,7 @@ class Results:
 
     def _all(self) -> Iterator[object]:
         yield from self._job.external_sinks().values()
+        yield from (each for stage in self._job.stages for each in stage.outputs.values() if not _is_topic(each))
         for stage in self._job.stages:
             for store in stage.all_stores():
                 yield stage.name, store
@@ -175,6 +206,9 @@ class Results:
             for partition in self.partitions(wanted.name, None, written=True):
                 yield f"topic {wanted.name}, partition {partition}"
                 yield from self._records(wanted, partition)
+            return
+        if isinstance(wanted, Output):
+            yield from self._values(wanted)
             return
         name, declared = wanted if isinstance(wanted, tuple) else self._find_store(wanted, None)
         for partition in range(self._job.stage(name).partitions):
@@ -190,6 +224,29 @@ class Results:
             pair = f"{_shown(record.key, row.key)}: {_shown(record.value, row.value)}"
             theirs = [f"{name}={value!r}" for name, value in record.headers if _is_shown(name)]
             yield "  ".join(["", _moment(record.timestamp), pair, *theirs])
+
+    def _values(self, wanted: Output[Any, Any]) -> Iterator[str]:
+        """Yield the lines of the values of each task, sorted; of a table with a key the last row of each."""
+        if isinstance(wanted.target, Topic):
+            yield from self._section(wanted.target)
+            return
+        for stage, attribute, target in self._outputs(wanted):
+            for partition in range(stage.partitions):
+                yield f"output {stage.name}/{attribute}, partition {partition}"
+                values = self._given_by(stage, partition, attribute, target)
+                if isinstance(target, Table) and target.key:
+                    values = list({_key_of(target, value): (raw, value) for raw, value in values}.values())
+                yield from sorted(f"  {_shown(value, raw)}" for raw, value in values)
+
+
+def _key_of(table: Table[Any], row: Any) -> str:
+    """Return the fields of a row that are its key, as text."""
+    fields = [field for field, column in table.mapping().items() if column in table.key]
+    return repr([row[field] if isinstance(row, Mapping) else getattr(row, field) for field in fields])
+
+
+def _is_topic(output: Output[Any, Any]) -> bool:
+    return isinstance(output.target, Topic)
 
 
 def _is_shown(header: str) -> bool:
