@@ -141,6 +141,27 @@ class Refused(Halted):
         self.message = message
 
 
+class OutputRefused(Halted):
+    """A sink refuses an output for what is in it, and would refuse it again: the policy of its Output decides.
+
+    ``answer``: the reason alone. ``index``: of the output among those that were written; the ones before it are
+    written, those behind it are not. ``key``: by which a web service knows it again.
+    """
+
+    def __init__(
+        self,
+        answer: str = "",
+        advice: str = "",
+        *,
+        index: int = 0,
+        key: str = "",
+        code: HaltCode = HaltCode.SINK_REFUSES,
+        **fields: Any,
+    ) -> None:
+        super().__init__(answer + advice, code=code, **fields)
+        self.answer, self.index, self.key = answer, index, key
+
+
 class StoreCorrupted(FrameworkError):
     """The local store cannot be read or contradicts the changelog: wipe it (by rename) and restore."""
 

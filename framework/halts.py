@@ -276,7 +276,7 @@ class HaltCode(Enum):
         "What is committed. The output waits in the state, and what follows it waits behind it.",
         (
             "Change the table, its rights or the service so that the output fits, and start the job again: it is "
-            "sent first."
+            "sent first. To go on without such outputs, give the `Output` a policy: docs/guides/bad-records.md."
         ),
     )
     SINK_ACCOUNT_GONE = (

@@ -41,7 +41,7 @@ class Letter(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """Return the topic that the record was read from; empty: a timer, window or join failed."""
+        """Return the topic that the record was read from; empty: a timer, window, join or output failed."""
         return self.told.get("topic", "")
 
     @property
@@ -51,8 +51,8 @@ class Letter(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Return the name of what failed: a topic's, "window NAME", "join NAME" or "timer"."""
-        owners = [f"{what} {self.told[what]}" for what in ("window", "join") if what in self.told]
+        """Return the name of what failed: a topic's, "window NAME", "join NAME", "output ATTRIBUTE" or "timer"."""
+        owners = [f"{what} {self.told[what]}" for what in ("window", "join", "output") if what in self.told]
         return self.topic or next(iter(owners), "timer")
 
 
@@ -96,6 +96,11 @@ def serdes_of(job: Job, letter: Letter) -> tuple[Serde[Any], Serde[Any]]:
     for stage in job.stages:
         if letter.topic:
             found = [(topic.key, topic.value) for topic in stage.topics_read() if topic.name == letter.topic]
+        elif "output" in letter.told:
+            outputs = stage.outputs if stage.name == letter.told.get("stage") else {}
+            found = [
+                (bytes_serde, each.target.value) for name, each in outputs.items() if name == letter.told["output"]
+            ]
         else:
             owners = stage.stateful.values() if stage.name == letter.told.get("stage") else ()
             windows = [w for w in owners if isinstance(w, WindowStore) and w.name == letter.told.get("window")]
@@ -187,7 +192,7 @@ class Redrive:
         """Send the records of the letters that are wanted; yield how many so far, after each transaction.
 
         Each record goes out in one transaction with the note that it did, so a run that is killed at any moment can be
-        repeated. Letters of timers, windows and joins, and of records that came from a stream between stages, are left.
+        repeated. Letters of timers, windows, joins and outputs are left, and of records of a stream between stages.
         A record that several tasks have refused has as many letters, and goes out once (``again``: the others).
         """
         for at in self.places if self._shared else ():

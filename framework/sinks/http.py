@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from grete.api.serdes.serde import holds_json, utf8
 from grete.api.sinks.http import Http, check_url, shown_url
-from grete.api.sinks.sink import Entry, Owner
+from grete.api.sinks.sink import WAYS, Entry, Owner
 from grete.api.sinks.table import FROM_ENVIRONMENT
-from grete.errors import ConfigError, GraphError, Halted, TransientError
+from grete.errors import ConfigError, GraphError, Halted, OutputRefused, TransientError
 from grete.halts import HaltCode
 from grete.quoting import error_text
 
@@ -23,6 +23,7 @@ _KEY_MAX = 255  # characters; services keep no longer ones
 _TOLD_MAX = 300  # bytes of an answer that an error shows
 _READ_BYTES, _ANSWER_BYTES_MAX = 1 << 16, 1 << 20  # of more, the connection is ended: a service has little to say
 _PASSES = frozenset({408, 409, 425, 429})  # and 5xx: the same request may be taken later
+_OF_ANY = frozenset({401, 403, 407})  # and 3xx: what is wrong is the way there, and no output can be taken
 
 
 class HttpSink:
@@ -67,11 +68,20 @@ class HttpSink:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Send outputs, one after another, but for those that were answered before trouble came."""
-        for _, body in entries:
+        for index, (_, body) in enumerate(entries):
             if (self._checkpoint_id, self._number) >= self._answered:
-                self._send(body)
-                self._answered = self._checkpoint_id, self._number + 1
-            self._number += 1
+                try:
+                    self._send(body)
+                except OutputRefused as refused:
+                    refused.index = index
+                    self.pass_over()
+                    raise
+            self.pass_over()
+
+    def pass_over(self) -> None:
+        """Go on behind an output that was answered, or is not to be sent."""
+        self._number += 1
+        self._answered = max(self._answered, (self._checkpoint_id, self._number))
 
     def commit(self) -> None:
         """Do nothing: each output was visible when it was answered."""
@@ -106,11 +116,13 @@ class HttpSink:
         if status >= 500 or status in _PASSES:
             self.close()
             raise TransientError(f"{text}: check the service")
-        raise Halted(
-            f"{text}: repair the service, or what it is asked for, and start the job again: this output is sent first, "
-            "with the same key",
-            code=HaltCode.SINK_REFUSES,
+        advice = (
+            ": repair the service, or what it is asked for, and start the job again: this output is sent first, with "
+            "the same key"
         )
+        if status < 400 or status in _OF_ANY:
+            raise Halted(text + advice, code=HaltCode.SINK_REFUSES)
+        raise OutputRefused(text, advice + WAYS, key=headers[KEY])
 
     def _request(self, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
         """Return the status, and the beginning of what the service said."""

@@ -24,6 +24,7 @@ ANSWER_S = 60.0  # a server that does not answer for so long is left; then it is
 LOCK_MS = 10_000  # another instance may be asleep with the account in its hands …
 IDLE_MS = 30_000  # … so the server ends a transaction in which nothing happens for so long
 _PASSING_CLASSES = {"08", "40", "53", "55", "57", "58"}  # connection, conflict, resources, lock, operator, system
+_CLASSES_OF_A_ROW = {"22", "23", "P0"}
 _READ_ONLY = "25006"  # a fail-over is on its way
 _NEVER = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", " does not exist")
 _KEPT = (bytes, dt.datetime, dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID)
@@ -94,6 +95,11 @@ class PostgresDialect:
         if lost or state == _READ_ONLY or (state or "")[:2] in _PASSING_CLASSES:
             return TransientError(f"{text}: is the server up, and writable?")
         return Halted(text, code=HaltCode.SINK_REFUSES)
+
+    def refuses_row(self, error: Exception) -> bool:
+        """Tell whether a constraint, type or trigger refuses the row: data, integrity, or RAISE of PL/pgSQL."""
+        state = getattr(error, "sqlstate", None)
+        return isinstance(error, psycopg.DataError) if state is None else state[:2] in _CLASSES_OF_A_ROW
 
     def adapter(self, connection: psycopg.Connection[Any], table: str) -> Callable[[str, Any], Any]:
         """Return (column, value) → parameter: JSON for json columns and for objects, lists as arrays elsewhere."""

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from grete.api.serdes.json_numbers import refuse_not_finite
 from grete.api.serdes.serde import encode_error, functions_of
-from grete.api.sinks.sink import Entry, Owner, Released
+from grete.api.sinks.sink import WAYS, Entry, Owner, Released
 from grete.api.sinks.table import FROM_ENVIRONMENT, POSTGRES, Table
-from grete.errors import ConfigError, FrameworkError, Halted, SerdeError, TransientError
+from grete.errors import ConfigError, FrameworkError, Halted, OutputRefused, SerdeError, TransientError
 from grete.halts import HaltCode
 from grete.quoting import value_text
 from grete.sinks.sql_dialect import Dialect
@@ -145,8 +145,11 @@ class SqlSink:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Write rows in the order they were sent; those of one table that follow one another go together."""
+        index = 0
         for name, group in groupby(entries, itemgetter(0)):
-            self._write(self._writers[name], [raw for _, raw in group])
+            raws = [raw for _, raw in group]
+            self._write(self._writers[name], raws, index)
+            index += len(raws)
 
     def commit(self) -> None:
         """Write the checkpoint beside the rows and commit: both, or neither."""
@@ -249,35 +252,59 @@ class SqlSink:
             raise _as_config(self._dialect.failure(error, doing)) from error
         return _Writer(target.table, columns, statement, functions_of(target.value)[1], _row_of(target), adapt)
 
-    def _write(self, writer: _Writer, raws: Sequence[bytes]) -> None:
-        rows = [writer.row(raw) for raw in raws]
-        self._execute("SAVEPOINT rows", doing=f"writing {writer.table}")
+    def _write(self, writer: _Writer, raws: Sequence[bytes], first: int) -> None:
+        """Write rows of one table. ``first``: the index of the first one, for OutputRefused."""
+        doing = f"writing {writer.table}"
+        rows: list[SqlRow] = []
+        for raw in raws:
+            try:
+                rows.append(writer.row(raw))
+            except Halted as error:  # a value that the type of its column does not have
+                self._write(writer, raws[: len(rows)], first)
+                answer = FrameworkError.__str__(error)
+                raise OutputRefused(answer, f"{self._waits}{WAYS}", index=first + len(rows)) from error
+        self._execute("SAVEPOINT rows", doing=doing)
         try:
             self._connection.cursor().executemany(writer.statement, rows)
         except self._dialect.errors as error:
-            failure = self._dialect.failure(error, f"writing {writer.table}")
+            failure = self._dialect.failure(error, doing)
             if isinstance(failure, TransientError):
                 raise failure from error
-            raise self._blamed(writer, rows, failure) from error
-        self._execute("RELEASE SAVEPOINT rows", doing=f"writing {writer.table}")
+            raise self._blamed(writer, rows, failure, first) from error
+        self._execute("RELEASE SAVEPOINT rows", doing=doing)
 
-    def _blamed(self, writer: _Writer, rows: Sequence[SqlRow], failure: FrameworkError) -> FrameworkError:
-        """Return the failure with the row that causes it: found by writing them one by one."""
-        self._execute("ROLLBACK TO SAVEPOINT rows", doing=f"writing {writer.table}")
+    def _blamed(self, writer: _Writer, rows: Sequence[SqlRow], failure: FrameworkError, first: int) -> FrameworkError:
+        """Return the failure with the row that causes it: found by writing them one by one.
+
+        Those before it stay written if it alone is refused.
+        """
+        doing, written, of_row = f"writing {writer.table}", 0, False
+        self._execute("ROLLBACK TO SAVEPOINT rows", doing=doing)
         for row in rows:
             try:
                 self._connection.execute(writer.statement, row)
+                written += 1
             except self._dialect.errors as error:
                 text = value_text(dict(zip(writer.columns, row, strict=True)))
                 text = text if len(text) <= _ROW_CHARS_MAX else text[:_ROW_CHARS_MAX] + "…"
-                failure = self._dialect.failure(error, f"writing {writer.table}, row {text}")
+                failure = self._dialect.failure(error, f"{doing}, row {text}")
+                of_row = self._dialect.refuses_row(error)
                 break
         if isinstance(failure, TransientError):
             return failure
-        return Halted(
-            f"{failure}: {self._work} of task {self._owner.task} waits: change the table, its "
-            "constraints or the grants so that the row fits, then start again; nothing is lost",
-            code=HaltCode.SINK_REFUSES,
+        if not of_row:
+            return Halted(f"{failure}{self._waits}", code=HaltCode.SINK_REFUSES)
+        self._execute("ROLLBACK TO SAVEPOINT rows", doing=doing)
+        for row in rows[:written]:
+            self._execute(writer.statement, row, doing=doing)
+        self._execute("RELEASE SAVEPOINT rows", doing=doing)
+        return OutputRefused(FrameworkError.__str__(failure), f"{self._waits}{WAYS}", index=first + written)
+
+    @property
+    def _waits(self) -> str:
+        return (
+            f": {self._work} of task {self._owner.task} waits: change the table, its constraints or the grants so that "
+            "the row fits, then start again; nothing is lost"
         )
 
 

@@ -24,5 +24,8 @@ class Dialect(Protocol):
     def failure(self, error: Exception, doing: str) -> FrameworkError:
         """Return TransientError for what may pass by itself, else Halted."""
 
+    def refuses_row(self, error: Exception) -> bool:
+        """Tell whether an error that does not pass is about one row, and not about the table or our rights."""
+
     def adapter(self, connection: Any, table: str) -> Callable[[str, Any], Any]:
         """Return (column, value) → parameter, for a table."""

@@ -23,6 +23,7 @@ _MAY_PASS = {
     sqlite3.SQLITE_PROTOCOL,
     sqlite3.SQLITE_INTERRUPT,
 }
+_OF_A_ROW = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG}
 
 
 class SqliteDialect:
@@ -68,6 +69,11 @@ class SqliteDialect:
         if code is None or code & 0xFF not in _MAY_PASS:
             return Halted(text, code=HaltCode.SINK_REFUSES)
         return TransientError(f"{text}: end what else uses the file, or free its disk")
+
+    def refuses_row(self, error: Exception) -> bool:
+        """Tell whether a constraint or trigger refuses the row, or SQLite a value of it."""
+        code = getattr(error, "sqlite_errorcode", None)
+        return isinstance(error, OverflowError) or (code is not None and code & 0xFF in _OF_A_ROW)
 
     def adapter(self, connection: sqlite3.Connection, table: str) -> Callable[[str, Any], Any]:
         """Return (column, value) → what SQLite stores: numbers, text, bytes; JSON for lists and objects."""

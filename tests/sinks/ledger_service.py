@@ -3,8 +3,9 @@
 python -m tests.sinks.ledger_service PLAN     PLAN: {"number of the request": what happens}
 
 "taken": it books, says so, and answers when it is told to. "slow": it says so at once, and books when another request
-has brought the same key. A number: the status that it answers with, nothing booked. It prints its port, then for each
-stop the Idempotency-Key. GET returns what was booked, as JSON.
+has brought the same key. A number: the status that it answers with, nothing booked. A body with "bad" in it is never
+booked, and answered 422. It prints its port, then for each stop the Idempotency-Key. GET returns what was booked, as
+JSON.
 """
 
 import json
@@ -62,13 +63,14 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(happens, int):
             self._answer(happens, b"not now")
             return
-        if happens == "slow":
+        if happens == "slow" and "bad" not in body:
             self._stop(key)
             self.ledger.wait_for(key)
-        self.ledger.book(key, body)
+        if "bad" not in body:
+            self.ledger.book(key, body)
         if happens == "taken":
             self._stop(key)
-        self._answer(200, b"")
+        self._answer(*((422, b"said why") if "bad" in body else (200, b"")))
 
     def do_GET(self) -> None:
         """Tell what was booked."""

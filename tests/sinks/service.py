@@ -1,7 +1,7 @@
 """A web service on this machine that remembers keys, and fails when it is told to."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -10,12 +10,15 @@ from typing import Any
 class Service:
     """``faults``: what happens to the next requests, one each; then all are taken. ``taken``: (key, body), each once.
 
+    ``refuses``: body → the status of what it never takes, else None; before ``faults``.
+
     A fault is a status to answer with, "cut": the connection ends before the request is taken, or "silent": it is
     taken, and the connection ends before the answer.
     """
 
     def __init__(self) -> None:
         self.faults: list[int | str] = []
+        self.refuses: Callable[[bytes], int | None] = lambda _: None
         self.taken: list[tuple[str, bytes]] = []
         self.requests: list[tuple[str, dict[str, str]]] = []  # path, headers
         self._keys: set[str] = set()
@@ -26,6 +29,9 @@ class Service:
 
     def take(self, path: str, headers: dict[str, str], body: bytes) -> int | str:
         """Return the status to answer with, or "cut"."""
+        if (refused := self.refuses(body)) is not None:
+            self.requests.append((path, headers))
+            return refused
         fault = self.faults.pop(0) if self.faults else 200
         self.requests.append((path, headers))
         if fault in (200, "silent"):

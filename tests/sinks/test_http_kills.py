@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,9 +71,9 @@ class Service:
 
 
 @contextmanager
-def serving() -> Iterator[Service]:
+def serving(plan: Mapping[int, str | int] = PLAN) -> Iterator[Service]:
     """Yield a service; it ends with the block."""
-    command = [sys.executable, "-m", "tests.sinks.ledger_service", json.dumps(PLAN)]
+    command = [sys.executable, "-m", "tests.sinks.ledger_service", json.dumps(plan)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield Service(process)

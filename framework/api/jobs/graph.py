@@ -20,7 +20,7 @@ from grete.api.tasks.methods import is_async, refuse_arguments, refuse_deferred
 from grete.api.tasks.mode import MODES, Mode
 from grete.api.tasks.task import Task
 from grete.api.tasks.timers import Clock, Timers
-from grete.api.topics.input_arguments import check_arguments, refuse_silence, times_of
+from grete.api.topics.input_arguments import check_arguments, check_errors, refuse_silence, times_of
 from grete.api.topics.topic import DeadLetter, Errors, Input, Output, StartPosition, Topic
 from grete.core.graph.topology import Topology
 from grete.errors import ConfigError, GraphError
@@ -178,7 +178,8 @@ class StageGraph:
 
     def dead_letters(self) -> list[Topic[Any, Any]]:
         """Return the topics of all dead letters."""
-        return [policy.topic for policy in self.policies().values() if isinstance(policy, DeadLetter)]
+        policies = *self.policies().values(), *(output.errors for output in self.outputs.values())
+        return [policy.topic for policy in policies if isinstance(policy, DeadLetter)]
 
 
 def stage_name(task: type[Task]) -> str:
@@ -303,7 +304,8 @@ def _check_ends(stage: StageGraph) -> None:
             )
         check_arguments(f"stage {stage.name!r}: input {attribute!r}", source, stage.name)
     refuse_silence(stage.inputs.values(), stage.name)
-    for attribute, policy in stage.policies().items():
+    of_sinks = {attribute: output.errors for attribute, output in stage.outputs.items()}
+    for attribute, policy in {**of_sinks, **stage.policies()}.items():
         if policy not in ("fail", "drop") and not isinstance(policy, DeadLetter):
             raise GraphError(
                 f"stage {stage.name!r}: {attribute!r}: errors={policy!r}: need 'fail', 'drop' or DeadLetter(topic)",
@@ -316,6 +318,8 @@ def _check_ends(stage: StageGraph) -> None:
                 f"{_meant(stage, sink.target, 'a Topic, Files, a Table, Http or External')}",
                 stage=stage.name,
             )
+        deterministic = stage.mode == "deterministic"
+        check_errors(f"stage {stage.name!r}: output {attribute!r}", sink, stage.name, deterministic=deterministic)
     refuse_clashes(
         f"stage {stage.name!r}: input topic", (topic.name for topic in stage.topics_read()), "declare the input once"
     )

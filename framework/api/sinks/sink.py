@@ -12,6 +12,11 @@ class Owner(NamedTuple):
     nonce: str
 
 
+# the end of an error that stops a task, which may go on instead
+WAYS = (
+    "; to send what it refuses to a dead-letter topic: Output(…, errors=DeadLetter(Topic(…))); to drop and count it: "
+    'errors="drop"'
+)
 Entry = tuple[str, bytes]  # attribute of the task's Output, or the name of External; encoded value
 
 
@@ -20,7 +25,8 @@ class Sink(Protocol):
 
     ``begin``, ``write`` and ``commit`` apply a checkpoint as a whole or not at all, however often they are repeated,
     and even if another instance does the same: an instance of the task, alive or only asleep (S2). They raise
-    TransientError for trouble that may pass, and Halted for what a person must heal.
+    TransientError for trouble that may pass, and Halted for what a person must heal. Where ``write`` raises
+    OutputRefused, and the output's ``errors=`` lets the task go on, it is called with the outputs behind that one.
     """
 
     name: str  # for people: no secrets

@@ -1,11 +1,12 @@
-"""Checks of the arguments of an input, for topics inside and outside of the job."""
+"""Checks of the arguments of inputs and outputs, for topics inside and outside of the job."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
+from grete.api.sinks.files import Files
 from grete.api.topics.deduplicate import ById, BySequence
-from grete.api.topics.topic import Input
+from grete.api.topics.topic import Input, Output, Topic
 from grete.errors import GraphError
 
 MS_MAX = 1 << 62  # of a time or a span, in ms: what is added to it stays an INT64
@@ -36,6 +37,20 @@ def check_arguments(where: str, source: Input[Any, Any], stage: str) -> None:
         )
     if source.idle_ms is not None and (type(source.idle_ms) is not int or not 1 <= source.idle_ms < MS_MAX):
         raise GraphError(f"{where}: idle_ms={source.idle_ms!r}: need an int of 1 ms or more", stage=stage)
+
+
+def check_errors(where: str, output: Output[Any, Any], stage: str, *, deterministic: bool) -> None:
+    """Raise GraphError for a policy of an output of which none may be set aside. ``where``: names the output."""
+    if output.errors == "fail":
+        return
+    if isinstance(output.target, (Topic, Files)):
+        raise GraphError(f"{where}: a topic and files refuse no output: leave errors= out", stage=stage)
+    if deterministic:
+        raise GraphError(
+            f"{where}: errors={output.errors!r} in deterministic mode: a letter would depend on what the sink answers, "
+            'and not on records alone. Send what goes there to a stage with mode = "aligned" behind this one',
+            stage=stage,
+        )
 
 
 def refuse_silence(sources: Collection[Input[Any, Any]], stage: str) -> None:

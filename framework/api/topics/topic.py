@@ -105,6 +105,10 @@ class DeadLetter:
     key and value as a topic with their serdes has them, and ``grete.window``, ``grete.start``, ``grete.end``,
     ``grete.final`` and ``grete.key_serde``. Of a record without a match it has key and value likewise, and
     ``grete.join``, ``grete.side`` and ``grete.key_serde``.
+
+    Of an output that a sink has refused the letter has no key, the value as the sink got it, the time at which it was
+    written, and ``grete.output`` (the attribute of the task), ``grete.sink``, ``grete.checkpoint`` and
+    ``grete.number`` (the output's place in it, from 0); of one to a web service ``grete.idempotency_key``.
     """
 
     topic: Topic[Any, Any]
@@ -178,6 +182,10 @@ class Output(Generic[K, V]):
     """A class attribute of a task: write this topic, or to files, a table, a web service or a system of your own.
 
     On the running task ``send`` is bound.
+
+    Args:
+        errors: The policy for an output that a table, web service or system of your own refuses for good: "fail" stops
+            the task, DeadLetter sets the output aside, "drop" counts it and continues. Not in deterministic mode.
     """
 
     target: Topic[K, V] | Files[V] | Table[V] | Http[V] | External[V]
@@ -186,11 +194,14 @@ class Output(Generic[K, V]):
     def __init__(self, target: Topic[K, V]) -> None: ...
 
     @overload
-    def __init__(self: "Output[None, V]", target: Files[V] | Table[V] | Http[V] | External[V]) -> None: ...
+    def __init__(
+        self: "Output[None, V]", target: Files[V] | Table[V] | Http[V] | External[V], errors: Errors = "fail"
+    ) -> None: ...
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: Any, errors: Errors = "fail") -> None:
         """Declare the output."""
         self.target = target
+        self.errors = errors
 
     def send(
         self,

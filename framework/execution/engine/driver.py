@@ -108,8 +108,8 @@ class TaskDriver:
         parts, mode = self.parts, self.mode
         if (recovering := mode.recover()) is not None or self.exit is not None:
             return bool(recovering)
-        frozen, outbox = self._frozen, parts.runner.outbox
-        if parts.ready and ((outbox is not None and outbox.work(parts.io.mono_ms())) or self._calls_work()):
+        frozen = self._frozen
+        if parts.ready and (self._sinks_work() or self._calls_work()):
             return True
         if parts.todo and not (frozen.had_turn and self._slice_alone):
             return not self._waits_for_calls and self._perform_next()
@@ -135,6 +135,16 @@ class TaskDriver:
             int(now), parts.io.overlay.open_bytes, mono_us=int(now * 1_000), asked=parts.inputs.asked, requested=True
         )
         parts.tell(tick)
+        return True
+
+    def _sinks_work(self) -> bool:
+        """Do the next thing for the sinks; True if there was one."""
+        parts, outbox, now = self.parts, self.parts.runner.outbox, self.parts.io.mono_ms()
+        if outbox is None or not (outbox.refusals.due and self.core.wants_input):
+            return outbox is not None and outbox.work(now)
+        outbox.refusals.set_aside()
+        self.mode.had_turns()  # there may be letters, and they are news
+        parts.tell(on.Tick(int(now), parts.io.overlay.open_bytes, mono_us=int(now * 1_000), asked=parts.inputs.asked))
         return True
 
     def _calls_work(self) -> bool:
@@ -251,7 +261,7 @@ class TaskDriver:
 
     def _end(self, action: do.Exit) -> bool:
         outbox = self.parts.runner.outbox
-        if outbox is not None and not outbox.settled:
+        if outbox is not None and not outbox.may_end:
             self.parts.todo.appendleft(action)  # bounded by the stop's time-out; the next start would apply it
             return False
         assert self.exit is None, f"{self.wiring.name} ends twice"

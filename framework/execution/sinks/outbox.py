@@ -11,11 +11,12 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
-from grete.api.sinks.sink import EarlySink, Owner, Sink
-from grete.errors import ConfigError, Halted
+from grete.api.sinks.sink import EarlySink, Entry, Owner, Sink
+from grete.errors import ConfigError, Halted, OutputRefused
 from grete.execution.sinks.early_plan import EarlyPlan
 from grete.execution.sinks.early_release import EarlyReleases
 from grete.execution.sinks.outbox_executor import Background, InlineExecutor, Step, StepPlan
+from grete.execution.sinks.refusals import Refusals
 from grete.execution.sinks.sink_account import NONE_YET, SinkAccount
 from grete.execution.sinks.sink_targets import (
     FILES,
@@ -34,7 +35,10 @@ from grete.stores.overlay.overlay_store import OverlayStore
 
 
 class Outbox:
-    """The outputs that wait and those on their way. ``reload`` comes first; ``work`` must be called often."""
+    """The outputs that wait and those on their way. ``reload`` comes first; ``work`` must be called often.
+
+    While ``refusals.due``, its ``set_aside`` is to be called where the task may send, or nothing goes on.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class Outbox:
         self._store = store
         self._sinks = TargetSinks(owner[1], sinks)
         self._open, self._pending, self._account = OpenOutputs(store), PendingOutputs(store), SinkAccount(store)
+        self.refusals = Refusals(store)
         self.early = None if logical_us is None else EarlyReleases(store, logical_us)
         self._early_plan = None if self.early is None else EarlyPlan(owner, self.early, self._sinks)
         self._background = Background(
@@ -81,7 +86,16 @@ class Outbox:
 
         A commit is in the log before the store has it, and only then do its outputs go to their sinks.
         """
-        return self._pending.closing is None and not self._has_work()
+        return self._pending.closing is None and not self._has_work() and self.refusals.settled
+
+    @property
+    def may_end(self) -> bool:
+        """Tell whether a task that closes no more checkpoints may end: no sink has anything to do before one.
+
+        What a sink has refused, and no checkpoint has set aside, it is asked for again at the next start.
+        """
+        waits = self._background.idle and not self.refusals.settled
+        return self.settled or (waits and self._pending.closing is None)
 
     @property
     def trouble(self) -> str | None:
@@ -108,6 +122,7 @@ class Outbox:
         nothing is opened yet.
         """
         self._open.begin(self._pending.reload())
+        self.refusals.reload()
         self._account.reload(self._pending.committed)
         self._sinks.declare(outputs)
         if self.early is not None:
@@ -124,8 +139,9 @@ class Outbox:
 
     def close_checkpoint(self, checkpoint_id: int) -> None:
         """Note which blocks are the checkpoint's, and delete those that have been applied. Before the freeze."""
-        if self._pending.delete_applied():
+        if applied := self._pending.delete_applied():
             self._account.keep_nonce(only_files=True)
+        self.refusals.close(applied)
         self._account.save(has_outputs=self._open.size > 0)
         if self.early is not None:
             self.early.save()
@@ -141,6 +157,7 @@ class Outbox:
         if self.early is not None:
             self.early.committed()
         self._pending.commit()
+        self.refusals.committed()
 
     def work(self, now_ms: float) -> bool:
         """Do the next step towards the sinks; False if there is nothing to do now. After ``reload``.
@@ -194,23 +211,75 @@ class Outbox:
         closed, took = self._pending.committed[0], list[str]()
         for sink, names in self._sinks.destinations(closed.targets):
             yield from self._opened(sink, opened)
-            if (yield from self._apply(closed, sink, names)):
+            if (yield from self._apply(closed, sink, names, opened)):
                 took += self._sinks.tables_of(sink)
+        while not self.refusals.is_aside(closed.checkpoint_id):  # with it what is applied may be deleted
+            yield None
         self._account.applied(took, closed.checkpoint_id)
         self._pending.applied()
 
-    def _apply(self, closed: ClosedOutputs, sink: Sink, names: dict[int, str]) -> Generator[Step, Any, bool]:
-        """Apply to one sink what a checkpoint holds for it; return whether it holds anything."""
+    def _apply(
+        self, closed: ClosedOutputs, sink: Sink, names: dict[int, str], opened: set[int]
+    ) -> Generator[Step | None, Any, bool]:
+        """Apply to one sink what a checkpoint holds for it; return whether it holds anything.
+
+        A sink that keeps what it has applied is not asked again for what it refused. So the rest is applied once that
+        is set aside for good: until then a crash would leave an output that is neither there nor set aside (S2a).
+        """
         begun = False
-        for entries in self._pending.entries(closed, names):
-            if not begun:
-                begun = yield partial(sink.begin, closed.checkpoint_id)
+        while True:
+            for numbers, entries in self._pending.entries(closed, names):
                 if not begun:
-                    return True
-            yield partial(sink.write, entries)
+                    begun = yield partial(sink.begin, closed.checkpoint_id)
+                    if not begun:
+                        return True
+                yield from self._write(closed, sink, names, numbers, entries)
+            if not begun or not self._sinks.keeps(sink) or self.refusals.is_committed(closed.checkpoint_id):
+                break
+            if self._sinks.tables_of(sink):
+                yield from self._try_next(sink)
+            yield sink.close
+            opened.discard(id(sink))
+            while not self.refusals.is_committed(closed.checkpoint_id):
+                yield None
+            yield from self._opened(sink, opened)
+            begun = False
         if begun:
             yield sink.commit
         return begun
+
+    def _write(
+        self, closed: ClosedOutputs, sink: Sink, names: dict[int, str], numbers: list[int], entries: list[Entry]
+    ) -> StepPlan:
+        """Write entries but for those that the sink refuses, if it may. Raises OutputRefused if it may not."""
+        at, size, checkpoint_id = 0, len(entries), closed.checkpoint_id
+        left_out = self.refusals.left_out(checkpoint_id)
+        while at < len(entries):
+            if numbers[at] in left_out:
+                self._sinks.pass_over(sink)
+                at += 1
+                continue
+            end = min(at + size, len(entries))
+            end = next((n for n in range(at, end) if numbers[n] in left_out), end) if left_out else end
+            try:
+                yield partial(sink.write, entries[at:end])
+                at, size = end, 2 * size
+            except OutputRefused as error:
+                at += error.index
+                target = next(closed.targets[index] for index, name in names.items() if name == entries[at][0])
+                if not self.refusals.take(checkpoint_id, numbers[at], target, sink.name, entries[at], error):
+                    raise
+                at, size = at + 1, 1  # where one is refused, the next one may be, too: a sink may try all at a time
+
+    def _try_next(self, sink: Sink) -> StepPlan:
+        """Find which rows of the checkpoints behind a database refuses, too: one wait does for all. Nothing is kept."""
+        for closed in list(self._pending.committed)[1:]:
+            for names in [names for each, names in self._sinks.destinations(closed.targets) if each is sink]:
+                for numbers, entries in self._pending.entries(closed, names):
+                    try:
+                        yield from self._write(closed, sink, names, numbers, entries)
+                    except OutputRefused:
+                        return  # its turn comes
 
     def _opened(self, sink: Sink, opened: set[int]) -> StepPlan:
         """Open a sink once in a plan. Raises Halted if it lacks what it had."""

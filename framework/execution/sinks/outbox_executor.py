@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, TypeVar
 
-from grete.errors import TransientError
+from grete.errors import OutputRefused, TransientError
 from grete.execution.limits import SINK_LOOK_MS_MAX
 
 T = TypeVar("T")
@@ -119,11 +119,11 @@ class Background:
     def work(self, now_ms: float) -> bool:
         """Begin the next step, or take the result of one; False if there is nothing to do now.
 
-        Raises what a step raised, but for TransientError.
+        Raises what a step raised, but for TransientError, and OutputRefused if the plan takes it.
         """
         future = self._future
         if future is None:
-            return now_ms >= self.retries.due_ms and self._go_on(None, now_ms)
+            return now_ms >= self.retries.due_ms and self._go_on(self._plan.send, None, now_ms)
         if not future.done():
             return False
         self._future = None
@@ -133,7 +133,9 @@ class Background:
         try:
             result = future.result()
             self.retries.succeeded(self._doing)
-            self._go_on(result, now_ms)
+            self._go_on(self._plan.send, result, now_ms)
+        except OutputRefused as error:
+            self._go_on(self._plan.throw, error, now_ms)  # it knows what becomes of the output, or raises it again
         except TransientError as error:
             self.restart()
             self.retries.failed(self._doing, error, now_ms)
@@ -145,9 +147,9 @@ class Background:
             return 0.0 if self._future.done() else min(SINK_LOOK_MS_MAX, max(0.5, (now_ms - self._since_ms) / 4))
         return 60_000.0 if self.idle else max(0.0, self.retries.due_ms - now_ms)
 
-    def _go_on(self, result: Any, now_ms: float) -> bool:
+    def _go_on(self, tell: Callable[[Any], Step | None], result: Any, now_ms: float) -> bool:
         assert self._future is None, f"{self._doing} has not ended, and a sink does one step at a time"
-        step = self._plan.send(result)
+        step = tell(result)
         self.idle = step is None
         if step is None:
             self.retries.recovered()

@@ -128,6 +128,17 @@ class TargetSinks:
         if isinstance(sink, SqlSink):
             sink.expect(applies=applies, releases=releases)
 
+    @staticmethod
+    def keeps(sink: Sink) -> bool:
+        """Tell whether a sink may know which checkpoints it has, and show nothing of one before its commit."""
+        return not isinstance(sink, HttpSink)
+
+    @staticmethod
+    def pass_over(sink: Sink) -> None:
+        """Leave out an output that the sink has refused: those of a web service are numbered."""
+        if isinstance(sink, HttpSink):
+            sink.pass_over()
+
     def refuse_shared(self) -> None:
         """Raise ConfigError if two open sinks are one database: each would take the other's checkpoints for its own."""
         found: dict[tuple[Any, ...], SqlSink] = {}

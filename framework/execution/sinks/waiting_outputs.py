@@ -130,20 +130,24 @@ class PendingOutputs:
         self.committed_bytes -= closed.size
         assert self.committed_bytes >= 0, "more was applied than was committed"
 
-    def delete_applied(self) -> bool:
-        """Delete what was applied out of the checkpoint to come; return whether there was anything."""
+    def delete_applied(self) -> list[int]:
+        """Delete what was applied out of the checkpoint to come; return which checkpoints that were."""
         applied, self._applied = self._applied, []
         for closed in applied:
             for number in range(closed.first, closed.end):
                 self._store.delete(BLOCK + NUMBER.pack(number))
             self._store.delete(CLOSED + NUMBER.pack(closed.checkpoint_id))
-        return bool(applied)
+        return [closed.checkpoint_id for closed in applied]
 
-    def entries(self, closed: ClosedOutputs, names: dict[int, str]) -> Iterator[list[Entry]]:
-        """Yield a sink's entries of a checkpoint, in their order, a block at a time: a checkpoint may be large."""
-        start, end = NUMBER.pack(closed.first), NUMBER.pack(closed.end)
+    def entries(self, closed: ClosedOutputs, names: dict[int, str]) -> Iterator[tuple[list[int], list[Entry]]]:
+        """Yield a sink's entries of a checkpoint, in their order, a block at a time: a checkpoint may be large.
+
+        With their numbers among all entries of the checkpoint.
+        """
+        start, end, first = NUMBER.pack(closed.first), NUMBER.pack(closed.end), 0
         for _, block in self._store.scan(BLOCK + start, BLOCK + end):
             entries = msgspec.msgpack.decode(block, type=list[tuple[int, bytes]])
-            found = [(names[index], raw) for index, raw in entries if index in names]
-            if found:
-                yield found
+            numbers = [number for number, (index, _) in enumerate(entries, first) if index in names]
+            first += len(entries)
+            if numbers:
+                yield numbers, [(names[index], raw) for index, raw in entries if index in names]

@@ -1,4 +1,4 @@
-"""Policies for a record, timer, window or join that fails: stop the task, write a dead letter, or drop it.
+"""Policies for a record, timer, window, join or output that fails: stop the task, write a dead letter, or drop it.
 
 What the call had done is undone before one of these is called. Errors of the machine, and mistakes that no record can
 be blamed for, stop the task whatever the policy.
@@ -12,11 +12,14 @@ from grete.api.serdes.serde import decode_error, shortened
 from grete.api.stateful.declaration import Give, Stateful
 from grete.api.tasks.methods import ReturnError
 from grete.api.tasks.timers import Clock, Timer
-from grete.api.topics.topic import DeadLetter, Errors, Input
-from grete.errors import FrameworkError, SerdeError, TaskError
+from grete.api.topics.topic import DeadLetter, Errors, Input, Topic
+from grete.errors import FrameworkError, OutputRefused, SerdeError, TaskError
 from grete.execution.records.decoding import decoders, headers_of
 from grete.execution.records.user_traceback import user_line, user_traceback
+from grete.execution.sinks.refusals import Refusal, SetAside
+from grete.execution.sinks.sink_targets import target_of
 from grete.execution.task_code.site import Site
+from grete.halts import HaltCode
 from grete.protocol.record_batch import RecordBatch
 from grete.quoting import key_text, named_error
 
@@ -154,6 +157,39 @@ def _told(site: Site, cause: Exception, error: Exception, where: Mapping[str, st
     if shown is not None:
         told["grete.traceback"] = shown
     return [(name, text.encode(errors="replace")) for name, text in told.items()]
+
+
+# --- Outputs that their sinks refuse ---
+
+
+def output_refusers(site: Site) -> dict[str, SetAside]:
+    """Return target → the function that sets a refused output aside; of "fail" there is none."""
+    declared = [(name, each.target, each.errors) for name, each in site.task.stage.outputs.items()]
+    return {
+        target_of(name, target): _output_aside(site, name, policy)
+        for name, target, policy in declared
+        if policy != "fail" and not isinstance(target, Topic)
+    }
+
+
+def _output_aside(site: Site, attribute: str, policy: Errors) -> SetAside:
+    if not isinstance(policy, DeadLetter):
+        return lambda refused: site.failed.add(f"{site.task.where}: output {attribute!r}: {refused.error.answer}")
+    send = site.outputs.dead_letter(policy.topic)
+
+    def write(refused: Refusal) -> None:
+        where = {
+            "grete.output": attribute,
+            "grete.sink": refused.sink,
+            "grete.checkpoint": str(refused.checkpoint_id),
+            "grete.number": str(refused.number),
+        }
+        if refused.error.key:
+            where["grete.idempotency_key"] = refused.error.key
+        answer = OutputRefused(refused.error.answer, code=HaltCode.UNNAMED)  # it has halted nothing
+        send(None, refused.raw, site.now(), _told(site, answer, answer, where))
+
+    return write
 
 
 # --- Timers, windows and joins ---

@@ -13,7 +13,7 @@ from grete.execution.job_task import JobTask
 from grete.execution.records.outputs import Outputs
 from grete.execution.sinks.outbox import Outbox
 from grete.execution.task_code.commit_requests import CommitRequests
-from grete.execution.task_code.failures import refuser
+from grete.execution.task_code.failures import output_refusers, refuser
 from grete.execution.task_code.firing import Firing
 from grete.execution.task_code.instance import Instance
 from grete.execution.task_code.ports import DueByTime
@@ -91,6 +91,7 @@ class Processor:
         self.requests.forget()
         outputs.clear()
         declared = self.job_task.stage.outputs.items()
+        site.outbox.refusals.by_target = output_refusers(site)
         site.outbox.reload({name: o.target for name, o in declared if not isinstance(o.target, Topic)})
         self.entries.reload()
         site.timers.reload(self.entries.number(STREAM_TIME, BEFORE_ALL))
