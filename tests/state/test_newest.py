@@ -1,6 +1,7 @@
 """Reading the newest state beside a worker that goes on: all of a commit, or nothing of it."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,13 +25,14 @@ class Count(Task):
 
     lines = Input(Topic("lines", key=utf8, value=utf8))
     words = Store("words", key=utf8, value=int64)
+    later = Store("later", key=utf8, value=int64)
 
     def process(self, record: Record[str, str]) -> None:
         """Do nothing."""
 
 
 JOB = Job("newest", stages=[Count])
-WORDS = JOB.stage("count").store_ids()["words"]
+WORDS, LATER = (JOB.stage("count").store_ids()[name] for name in ("words", "later"))
 CHANGELOG = all_wirings(JOB)[0].changelog
 KEYS = [b"a", b"b", b"c", b"d"]
 
@@ -81,6 +83,25 @@ def test_a_scan_shows_no_half_of_a_commit(worker: Worker, tmp_path: Path) -> Non
             assert len(values) == 1, values
             list(worker.steps)
             assert dict(reader.all(Count.words)) == dict.fromkeys("abcd", number)
+
+
+def test_a_store_that_new_code_adds_is_found_by_a_reader_that_is_open(tmp_path: Path) -> None:
+    """The reader has opened the task's stores before there was this one; they are opened again."""
+    with closing(Worker(tmp_path)) as log:
+        claim = encode_claim(ChangelogHeader(ChangelogType.CLAIM, 1, 0, 0), Claim(BASE.nonce, "h", 1, 0))
+        log.data.append(CHANGELOG, None, claim, None, None)
+        list(log.commit(1))
+        with NewestReader(log, JOB, tmp_path, pytest.fail) as reader:
+            assert list(reader.find(Count.later, "a")) == []
+            assert reader.checkpoint(Count.later, 0) == 1
+            log.store.close()
+            log.store = RocksStore(tmp_path / "count-0", {WORDS: "words", LATER: "later"}, RocksMemory(32 << 20))
+            list(log.commit(2))
+            assert list(reader.find(Count.later, "a")) == []
+            log.store.write([(LATER, b"a", int64.encode(7))])
+            assert list(reader.find(Count.later, "a")) == [(0, 7)]
+            assert reader.checkpoint(Count.later, 0) == 2
+        log.store.close()
 
 
 def test_a_scan_that_has_begun_stays_at_its_commit(worker: Worker, tmp_path: Path) -> None:

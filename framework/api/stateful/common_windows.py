@@ -1,7 +1,7 @@
 """Windows that are the same for every key: the base of all of them, and those of one size, tumbling and hopping."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, TypeVar
 
 from grete.api.serdes.serde import Codec, Serde, functions_of, in_each_version
@@ -80,6 +80,14 @@ class CommonWindows(WindowStore[K, V]):
         closes = end + self.grace_ms
         value = None if closes <= now else self.panes.get((start, key))
         return None if value is None else (end, closes, value)
+
+    def windows_in(self, key: tuple[int, K], value: V) -> Iterator[Window[K, V]]:
+        """As of WindowStore."""
+        yield Window(self.name, key[0], self.end_of(key[1], key[0]), key[1], value)
+
+    def begin_at(self, start: int) -> bytes:
+        """As of WindowStore."""
+        return START.pack(min(max(start + START_SIGN, 0), 2 * START_SIGN - 1))
 
     @abstractmethod
     def starts(self, key: K, timestamp: int) -> Iterable[int]:

@@ -1,7 +1,7 @@
 """Windows of counts: as many records of a key as a window takes, whenever they come."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeVar
 
 from grete.api.serdes.serde import Codec, Serde, functions_of, in_each_version
@@ -120,3 +120,7 @@ class CountWindow(WindowStore[K, V]):
     def find(self, start: int, key: K, now: int) -> tuple[int, int, V] | None:
         """As of WindowStore: none, as no early result waits for its time."""
         return None
+
+    def windows_in(self, key: K, value: list[Pane[Counted[V]]]) -> Iterator[Window[K, V]]:
+        """As of WindowStore."""
+        return (Window(self.name, start, last + 1, key, counted[1]) for start, last, counted in value)

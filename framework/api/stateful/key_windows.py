@@ -7,7 +7,7 @@ which one of its panes has something to do; one that has nothing to do any more 
 import struct
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import reduce
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -100,6 +100,10 @@ class KeyWindows(WindowStore[K, V]):
             if pane[0] == start and (closes := self._closes(pane)) > now:
                 return self._end(pane), closes, pane[2]
         return None
+
+    def windows_in(self, key: K, value: list[Pane[V]]) -> Iterator[Window[K, V]]:
+        """As of WindowStore."""
+        return (Window(self.name, pane[0], self._end(pane), key, pane[2]) for pane in value)
 
     @abstractmethod
     def _end(self, pane: Pane[V]) -> int:

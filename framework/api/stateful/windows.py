@@ -6,7 +6,7 @@ what is late, when ``on_window`` is called, and the timers that call it.
 
 import struct
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
@@ -174,6 +174,14 @@ class WindowStore(Stateful, Generic[K, V]):
     @abstractmethod
     def store(self) -> Store[Any, Any]:
         """Return the declaration of the store that keeps the values."""
+
+    @abstractmethod
+    def windows_in(self, key: Any, value: Any) -> Iterator[Window[K, V]]:
+        """Yield the windows that one entry of the store holds, as a reader of the state sees them."""
+
+    def begin_at(self, _start: int) -> bytes:
+        """Return the stored key behind those of all windows that begin before ``_start``; b"": the store is by key."""
+        return b""
 
     @abstractmethod
     def find(self, start: int, key: K, now: int) -> tuple[int, int, V] | None:

@@ -84,6 +84,12 @@ class LocalReader(Closable):
             )
         return raw
 
+    def look_again(self, store: Store[Any, Any], partition: int) -> None:
+        """Open a task's store again if it has got this store since: new code has added it."""
+        task, family = self._task_of(store, partition), self._place_of(store)[1]
+        if task in self._open and not self._open[task].has(family):
+            self._open.pop(task).close()
+
     def starting(self, store: Store[K, V], prefix: bytes, partition: int) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with ``prefix``, in key order.
 
@@ -184,6 +190,9 @@ class _Secondary:
         except Exception:  # noqa: BLE001  # files went away under it: a new look at them all decides
             return False
         return True
+
+    def has(self, family: str) -> bool:
+        return family in self._families
 
     def changelog_position(self) -> bytes | None:
         value: bytes | None = self._db.get(CHANGELOG_POSITION)

@@ -63,6 +63,10 @@ class NewestReader(Closable):
         self._directory = directory
         self._local = LocalReader(directory, job)
         self._wirings = {wiring.name: wiring for wiring in all_wirings(job)}
+        self._checkpoints: dict[str, int] = {}  # task → the checkpoint that it was read at last
+        self._whole: dict[
+            str, tuple[ChangelogPosition, int]
+        ] = {}  # task → a position that is the last commit's, and the end
 
     def store(self, name: str) -> Store[Any, Any]:
         """Return the store of that name; ``stage/store`` where several stages have one. Raises ConfigError."""
@@ -90,6 +94,10 @@ class NewestReader(Closable):
     def all(self, store: Store[K, V]) -> Iterator[tuple[K, V]]:
         """Yield every (key, value)."""
         return self._scan(store, b"")
+
+    def checkpoint(self, store: Store[Any, Any], partition: int) -> int | None:
+        """Return the checkpoint whose state was read last of a partition; None: it has committed none."""
+        return self._checkpoints.get(f"{place_of(self._job, store)[0].name}-{partition}")
 
     def sizes(self, store: Store[Any, Any]) -> Iterator[StoreSize]:
         """Yield the size of each task's part of a store: every entry is looked at."""
@@ -125,6 +133,7 @@ class NewestReader(Closable):
         snapshot = newest(self._log, self._wirings[f"{stage.name}-{partition}"])
         if snapshot is None:
             return
+        self._checkpoints[snapshot.task] = snapshot.commit.checkpoint_id
         yield from sorted(rows_of(self._log, snapshot, store, number))
 
     # --- which of the two answers ---
@@ -132,6 +141,7 @@ class NewestReader(Closable):
     def _is_current(self, store: Store[Any, Any], partition: int) -> bool:
         stage, _ = place_of(self._job, store)
         wiring = self._wirings[f"{stage.name}-{partition}"]
+        self._local.look_again(store, partition)
         reason = self._why_not(wiring)
         if reason is not None:
             self._say(f"{wiring.name}: read from its changelog: {reason}")
@@ -147,13 +157,17 @@ class NewestReader(Closable):
             changelog_position = self._changelog_position(wiring)
             if changelog_position is None:
                 return f"there is no committed state of it in {self._directory}"
+            end = self._log.bounds(wiring.changelog)[1]
+            if self._whole.get(wiring.name) == (changelog_position, end):
+                return None
             try:
-                fold = self._fold_from(wiring, changelog_position)
+                fold = self._fold_from(wiring, changelog_position, end)
             except OffsetOutOfRange:
                 fold = None
             if fold is None:
                 return f"the commit that the state in {self._directory} ends with is not in it (any more)"
             if fold.last is None or fold.last_offset == changelog_position.offset:
+                self._checkpoints[wiring.name] = changelog_position.checkpoint_id
                 return None
             if fold.top != changelog_position.generation or time.monotonic() >= deadline:
                 return (
@@ -170,14 +184,14 @@ class NewestReader(Closable):
             return None
         return None if raw is None else decode_changelog_position(raw)
 
-    def _fold_from(self, wiring: TaskWiring, changelog_position: ChangelogPosition) -> ChangelogFold | None:
-        """Return the fold of a changelog from the commit that a store names on; None if that is another message.
+    def _fold_from(self, wiring: TaskWiring, changelog_position: ChangelogPosition, end: int) -> ChangelogFold | None:
+        """Return the fold of a changelog from the commit that a store names up to ``end``; None: it is another message.
 
         A worker that was replaced never applies a commit that does not count, so the first one does (R1).
         """
         changelog = wiring.changelog
         fold = ChangelogFold(changelog, changelog_position.offset)
-        for row in rows(self._log, changelog, changelog_position.offset, self._log.bounds(changelog)[1]):
+        for row in rows(self._log, changelog, changelog_position.offset, end):
             fold.feed(row.offset, row.value or b"")
             commit = fold.base
             if commit is None or (commit.generation, commit.checkpoint_id, commit.nonce) != changelog_position[1:]:
@@ -189,6 +203,8 @@ class NewestReader(Closable):
             refuse_other_graph(self._log, wiring, fold.base)
         if fold.in_doubt is not None:
             fold.settle(fold.in_doubt, bool(find_outcome(self._log, wiring.outcome_changelog, fold.in_doubt)))
+        elif fold.last_offset == changelog_position.offset:
+            self._whole[wiring.name] = changelog_position, end
         return fold
 
 

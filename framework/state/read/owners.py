@@ -18,7 +18,7 @@ from grete.core.changelog.damage import message
 from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.logs.partition_reader import batch
-from grete.ports import Log, LogRow
+from grete.ports import Log, LogReader, LogRow
 from grete.protocol.changelog import ChangelogHeader, ChangelogType, Claim, decode_changelog_header, decode_claim
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
@@ -68,7 +68,18 @@ def refuse_if_owned(
         _watch(log, watched, ends, seconds)
 
 
-def _claim_of(log: Log, wiring: TaskWiring, generation: int) -> Claim | None:
+def last_owner(log: LogReader, wiring: TaskWiring) -> str:
+    """Return the process, with its machine, that has claimed a task last, as a person reads it."""
+    return _named(_claim_of(log, wiring, fold_to_end(log, wiring).top))
+
+
+def _named(claim: Claim | None) -> str:
+    if claim is None:
+        return "a process whose claim is trimmed"
+    return f"process {claim.pid} on {claim.host}, started {clock_text(claim.started_ms)},"
+
+
+def _claim_of(log: LogReader, wiring: TaskWiring, generation: int) -> Claim | None:
     """Return the claim of the highest generation, found by bisection; None if it was trimmed."""
     changelog = wiring.changelog
     low, end = log.bounds(changelog)
@@ -137,10 +148,7 @@ def _is_alive(claim: Claim) -> bool:
 
 
 def _at_work(wiring: TaskWiring, claim: Claim | None, how: str) -> ConfigError:
-    who = "a process whose claim is trimmed"
-    if claim is not None:
-        since = clock_text(claim.started_ms)
-        who = f"process {claim.pid} on {claim.host}, started {since},"
     return ConfigError(
-        f"{wiring.name} has a worker: {who} {how}: stop the job's workers there first, then ask again", task=wiring.name
+        f"{wiring.name} has a worker: {_named(claim)} {how}: stop the job's workers there first, then ask again",
+        task=wiring.name,
     )

@@ -25,6 +25,10 @@ class SnapshotReader:
         """Return the store of that name; ``stage/store`` where several stages have one. Raises ConfigError."""
         return store_named(self._job, name)
 
+    def checkpoint(self, store: Store[Any, Any], partition: int) -> int | None:
+        """Return the checkpoint of a partition: if its task has left out the one that was asked for, the one before."""
+        return self._of(store, partition).commit.checkpoint_id
+
     def find(self, store: Store[K, V], key: K) -> Iterator[tuple[int, V]]:
         """Yield (partition, value) from each partition that has the key."""
         wanted = key_bytes(self._job, store, key)
@@ -50,8 +54,8 @@ class SnapshotReader:
         self, store: Store[Any, Any], prefix: bytes, partition: int, begin: bytes = b""
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries of one partition as bytes, in key order from the key ``begin`` on."""
-        stage, number = place_of(self._job, store)
-        snapshot = self._found[self._job.tasks_of(stage.ordinal)][partition]
-        for key, value in sorted(rows_of(self._log, snapshot, store, number)):
-            if key.startswith(prefix) and key >= begin:
-                yield key, value
+        found = rows_of(self._log, self._of(store, partition), store, place_of(self._job, store)[1])
+        yield from sorted((key, value) for key, value in found if key.startswith(prefix) and key >= begin)
+
+    def _of(self, store: Store[Any, Any], partition: int) -> Snapshot:
+        return self._found[self._job.tasks_of(place_of(self._job, store)[0].ordinal)][partition]
