@@ -49,7 +49,11 @@ GROUPS: dict[str, list[str]] = {
     "How does a worker process start and end?": ["framework/worker/life", "framework/worker/pipes"],
     "Who restarts the processes of a job?": ["framework/worker/supervisor"],
     "How is a machine a member of a job?": ["framework/worker/members"],
-    "What does a running job show over HTTP?": ["framework/monitor", "framework/monitor/page"],
+    "What does a running job show over HTTP?": [
+        "framework/monitor",
+        "framework/monitor/page",
+        "framework/monitor/queries",
+    ],
     "How is state read from outside?": ["framework/state", "framework/state/read", "framework/state/read/checkpoints"],
     "What may change between two starts of a job?": ["framework/state/pins"],
     "How is state written from outside?": [

@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -41,9 +41,10 @@ class ServedApp(Protocol):
 class Monitor:
     """The server answers from it. Its owner calls ``show`` and ``pulse.turned`` with each turn of its loop."""
 
-    def __init__(self, live_s: float, page: Page | None = None) -> None:
-        """``live_s``: seconds after which a loop that does not go on is stuck. ``page``: served beside the metrics."""
+    def __init__(self, live_s: float, page: Page | None = None, more: Sequence[Route] = ()) -> None:
+        """``live_s``: seconds after which a loop that does not go on is stuck. ``page``, ``more``: served, too."""
         self.page = page
+        self._more = more
         self.pulse = Pulse(live_s)
         self._view: JobView | None = None  # of this process
         self._whole: JobView | None = None  # of all members
@@ -69,7 +70,7 @@ class Monitor:
             "/status.json": self._status,
         }
         answers = [Route(path, answer, methods=["GET"]) for path, answer in routes.items()]
-        return Starlette(routes=[*answers, *([] if self.page is None else self.page.routes())])
+        return Starlette(routes=[*answers, *([] if self.page is None else self.page.routes()), *self._more])
 
     def _metrics_page(self, request: Request) -> Response:
         text, content_type = self._metrics.page(request.headers.get("accept", ""))

@@ -20,6 +20,7 @@ from grete.monitor.member_reports import with_others
 from grete.monitor.page.browse import Browse
 from grete.monitor.page.job_graph import graph_of
 from grete.monitor.page.page import Page
+from grete.monitor.queries.api import StateApi, refused_where_tasks_run
 from grete.monitor.server import Monitor, serving
 from grete.ports import JobLogReader, Log
 from grete.protocol.report import WorkerReport
@@ -110,7 +111,12 @@ def watching(
         browse = Browse(job, job_directory.state_directory, open_to_read, redrive=redrive)
         page = Page(graph_of(job, settings, tasks), browse)
         opened.callback(page.close)
-        monitor = Monitor(LIVE_SHARE * settings.liveness_timeout_ms / 1_000, page)
+        more = refused_where_tasks_run()
+        if tasks is None:
+            state = StateApi(job, job_directory.state_directory, open_to_read)
+            opened.callback(state.close)
+            more = state.routes()
+        monitor = Monitor(LIVE_SHARE * settings.liveness_timeout_ms / 1_000, page, more)
         url = opened.enter_context(serving(monitor, address, access_of(settings)))
         ends = opened.enter_context(InputEnds(job, open_log))
         views = JobViews(job, settings, job_directory.directory)

@@ -15,9 +15,10 @@ from grete.core.supervision.process_end import WorkerEnd
 from grete.errors import ConfigError, TransientError
 from grete.logs.embedded.reader import EmbeddedReader
 from grete.monitor.access import Access, HostGuard, access_of
+from grete.monitor.bounded_reader import BoundedReader
 from grete.monitor.hiding import without_values
 from grete.monitor.job_view import Incident, ServingEnd
-from grete.monitor.page.browse import ROWS_MAX, BoundedReader
+from grete.monitor.page.browse import ROWS_MAX
 from grete.monitor.page.page import CLIENTS_MAX, FILES
 from grete.monitor.server import serving
 from grete.protocol.ids import TopicPartition

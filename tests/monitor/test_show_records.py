@@ -49,6 +49,8 @@ ANSWERS = (
     "/page/letters.json?topic=refused&error=KeyError",
     STATE,
     "/page/state.json?store=values&prefix=k",
+    "/state/values",
+    "/state/values?prefix=k",
     *(f"/page/changelog.json?stage={stage}" for stage in STAGES),
     *(f"/page/history.json?stage={stage}" for stage in STAGES),
     "/status.json",

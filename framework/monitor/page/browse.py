@@ -6,7 +6,6 @@ Each answer is a page of rows of bounded size, from a read of bounded time and b
 import contextlib
 import math
 import shlex
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import islice
@@ -17,14 +16,14 @@ from grete.api.jobs.job import Job
 from grete.api.serdes.serde import Serde, bytes_serde
 from grete.api.store import Store
 from grete.api.topics.topic import Topic
-from grete.errors import ConfigError, TransientError
+from grete.errors import ConfigError
 from grete.execution.records.decoding import headers_of
 from grete.job.dead_letters import Letter, letter_of, redriven, serdes_of
 from grete.job.metadata import pinned_settings
-from grete.logs.delegating import DelegatingReader
+from grete.monitor.bounded_reader import READ_BYTES_MAX, BoundedReader
 from grete.monitor.page.browse_rows import EntriesPage, EntryShown, LatestPage, MessageShown, RecordShown, RowsPage
 from grete.monitor.page.search import SearchBounds, search
-from grete.ports import JobLogReader, LogRow, MetadataReader
+from grete.ports import JobLogReader, LogRow
 from grete.protocol.frames import encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.quoting import HIDDEN, shows_keys, shows_values
@@ -41,7 +40,6 @@ ROWS_MAX = 100  # of a page
 SEARCHED = SearchBounds(ROWS_MAX)  # for one page
 FILTERS = "key", "error", "from", "to", "after"  # of the latest rows; an offset is none of them
 CHARS_MAX = 2_000  # of a key or value
-READ_S_MAX, READ_BYTES_MAX = 15.0, 256 << 20  # of one answer
 WINDOW_BYTES = 1 << 20  # read at once
 
 Arguments = Mapping[str, str]
@@ -61,30 +59,6 @@ class LogPage(NamedTuple):
         """Return the page of these, which are made of its rows."""
         last = self.rows[-1].offset + 1 if self.rows else self.end
         return RowsPage(self.partitions, self.start, self.end, last if last < self.end else None, rows)
-
-
-class BoundedReader(DelegatingReader):
-    """A log's reading half that gives up after a time, or after a number of bytes: somebody waits for the answer."""
-
-    def __init__(self, log: JobLogReader, seconds: float = READ_S_MAX, bytes_max: int = READ_BYTES_MAX) -> None:
-        super().__init__(log)
-        self._metadata, self._until_s, self._left = log.read_metadata, time.monotonic() + seconds, bytes_max
-        self._said = f"more than {seconds:.0f} s, or {bytes_max >> 20} MiB of the log"
-
-    def read(self, partition: TopicPartition, offset: int, max_bytes: int) -> list[LogRow]:
-        """Read as the log does. Raises TransientError at the bound."""
-        rows = super().read(partition, offset, max_bytes)
-        self._left -= sum(len(row.key or b"") + len(row.value or b"") for row in rows)
-        if self._left < 0 or time.monotonic() > self._until_s:
-            raise TransientError(
-                f"this takes {self._said}: ask for less, or use the command line, which has no bound: "
-                "grete state get, grete state scan, grete topic read"
-            )
-        return rows
-
-    def read_metadata(self, job: str) -> MetadataReader:
-        """As the log."""
-        return self._metadata(job)
 
 
 class Browse:

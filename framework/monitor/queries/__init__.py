@@ -1,0 +1,1 @@
+"""Questions of programs about a job's state, answered over HTTP."""
