@@ -7,7 +7,9 @@ from grete.feeds.folder import FolderFeed
 from grete.feeds.numbered_file import NumberedFile
 from grete.feeds.numbers import PlannedNumbers
 from grete.job import copies, key_metadata, metadata
+from grete.job.dead_letters import Redrive
 from grete.job.directory import JobDirectory  # noqa: F401  # job before state: the order of the packages
+from grete.job.redriven_outputs import Turn
 from grete.logs.topic_identity import pin_topics
 from grete.state.pins import graph_pinning, pinning, pins, unbound
 
@@ -21,6 +23,8 @@ KEYS: dict[str, Callable[..., object] | type] = {
     key_metadata.RESCALED: metadata.pin_rescale,
     copies.PLACE: copies.note_place,
     "topic TOPIC": pin_topics,
+    "redriven/TOPIC/PARTITION": Redrive,
+    "redriving/TOPIC/PARTITION": Turn,
     "feed-root/TOPIC": FolderFeed,
     "feed/TOPIC/PATH": FolderFeed,
     "feed-plan/TOPIC": PlannedNumbers,

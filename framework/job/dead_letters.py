@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from grete.core.graph.partitioners import Partitioner
 from grete.errors import Halted
 from grete.halts import HaltCode
 from grete.job.key_metadata import pinned, rescaled
+from grete.job.redriven_outputs import RedrivenOutputs
 from grete.logs.partition_reader import rows_left
 from grete.ports import ExternalRecord, JobLog, LogReader, LogRow, MetadataReader
 from grete.protocol.errors import DecodeError
@@ -172,7 +174,7 @@ def _record_id(letter: Letter) -> int:
 class Redrive:
     """One run of ``grete dlq redrive``. ``sent``, ``left``, ``again``: letters by what failed (``Letter.origin``).
 
-    ``places``: the partitions that hold letters.
+    ``places``: the partitions that hold letters. ``outputs``: the way of refused outputs back to their sinks.
     """
 
     def __init__(self, job: Job, log: JobLog) -> None:
@@ -183,23 +185,45 @@ class Redrive:
         self._place = _placements(job, pinned(self._metadata, self._inputs))
         self._moved = any(rescaled(self._metadata, job, stage) is not None for stage in job.stages)
         self.sent, self.left, self.again = Counter[str](), Counter[str](), Counter[str]()
-        self._shared = _of_several_letters(job)
+        self.outputs = RedrivenOutputs(job, self._metadata)
         topics = dict.fromkeys(each.name for stage in job.stages for each in stage.dead_letters())
         self.places = [TopicPartition(topic, n) for topic in topics for n in range(log.partitions(topic) or 0)]
-        self._known = set[int]()  # of records of those topics: which were sent
+        # records that were sent, of each topic of which a record may have several letters
+        self._known = {topic: set[int]() for topic in _of_several_letters(job)}
 
     def run(self, wanted: Callable[[Letter], bool]) -> Iterator[int]:
         """Send the records of the letters that are wanted; yield how many so far, after each transaction.
 
         Each record goes out in one transaction with the note that it did, so a run that is killed at any moment can be
-        repeated. Letters of timers, windows, joins and outputs are left, and of records of a stream between stages.
-        A record that several tasks have refused has as many letters, and goes out once (``again``: the others).
+        repeated. Letters of timers, windows and joins, and of records that came from a stream between stages, are left.
+        A record that several tasks have refused has as many letters, and goes out once (``again``: the others). An
+        output goes to its sink. Raises as that does, TransientError, Halted or ConfigError.
         """
-        for at in self.places if self._shared else ():
+        for at in self.places if self._known else ():
             done = redriven(self._metadata, at)
-            self._known.update(_record_id(each) for each in letters_in(self._log, at) if each.offset in done)
-        for at in self.places:
-            yield from self._partition(at, wanted)
+            for each in letters_in(self._log, at):
+                if each.offset in done and each.topic in self._known:
+                    self._known[each.topic].add(_record_id(each))
+        with closing(self.outputs):
+            for at in self.places:
+                yield from self._on_its_way(at)
+                yield from self._partition(at, wanted)
+
+    def _on_its_way(self, at: TopicPartition) -> Iterator[int]:
+        """Take up the letter that a run before this one was giving to its sink when it ended."""
+        if (offset := self.outputs.on_its_way(at)) >= 0:
+            for letter in (each for each in letters_in(self._log, at) if each.offset == offset):
+                yield from self._to_sink(letter, redriven(self._metadata, at))
+
+    def _to_sink(self, letter: Letter, done: Offsets) -> Iterator[int]:
+        if not self.outputs.goes_back(letter.told.get("stage", ""), letter.told["output"]):
+            self.left[letter.origin] += 1
+        elif self.outputs.send(letter.at, letter.offset, letter.told, letter.value or b""):
+            done.add(letter.offset)
+            self.sent[letter.origin] += 1
+            yield self._commit(letter.at, [], done, self.outputs.taken(letter.at))
+        else:
+            self.outputs.refused[letter.origin] += 1
 
     def _partition(self, at: TopicPartition, wanted: Callable[[Letter], bool]) -> Iterator[int]:
         done = redriven(self._metadata, at)
@@ -208,16 +232,22 @@ class Redrive:
         for letter in letters_in(self._log, at):
             if letter.offset in done or not wanted(letter):
                 continue
+            if "output" in letter.told:
+                if batch or noted:
+                    yield self._commit(at, batch, done)  # else ``done`` would have what is not sent yet
+                    batch, size, noted = [], 0, 0
+                yield from self._to_sink(letter, done)
+                continue
             if letter.topic not in self._inputs:
                 self.left[letter.origin] += 1
                 continue
             done.add(letter.offset)
-            if letter.topic in self._shared:
-                if (record := _record_id(letter)) in self._known:
+            if letter.topic in self._known:
+                if (record := _record_id(letter)) in self._known[letter.topic]:
                     self.again[letter.topic] += 1
                     noted += 1
                     continue
-                self._known.add(record)
+                self._known[letter.topic].add(record)
             batch.append(self._record(letter))
             size += len(letter.key or b"") + len(letter.value or b"")
             self.sent[letter.topic] += 1
@@ -227,8 +257,11 @@ class Redrive:
         if batch or noted:
             yield self._commit(at, batch, done)
 
-    def _commit(self, at: TopicPartition, batch: list[ExternalRecord], done: Offsets) -> int:
-        self._metadata.produce_with_meta(batch, {f"{_KEY}{at.topic}/{at.partition}": done.encode()}, sync=True)
+    def _commit(
+        self, at: TopicPartition, batch: list[ExternalRecord], done: Offsets, with_it: Mapping[str, bytes | None] = {}
+    ) -> int:
+        meta = {f"{_KEY}{at.topic}/{at.partition}": done.encode(), **with_it}
+        self._metadata.produce_with_meta(batch, meta, sync=True)
         return self.sent.total()
 
     def _record(self, letter: Letter) -> ExternalRecord:

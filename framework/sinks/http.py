@@ -71,7 +71,7 @@ class HttpSink:
         for index, (_, body) in enumerate(entries):
             if (self._checkpoint_id, self._number) >= self._answered:
                 try:
-                    self._send(body)
+                    self._send(body, self._key())
                 except OutputRefused as refused:
                     refused.index = index
                     self.pass_over()
@@ -94,8 +94,12 @@ class HttpSink:
 
     # --- One request ---
 
-    def _send(self, body: bytes) -> None:
-        headers = self._headers | {KEY: self._key()}
+    def send_again(self, body: bytes, key: str) -> None:
+        """Send an output that was refused once more, under the key that it had."""
+        self._send(body, key)
+
+    def _send(self, body: bytes, key: str) -> None:
+        headers = self._headers | {KEY: key}
         reused = self._connection is not None
         try:
             try:

@@ -95,7 +95,10 @@ def dlq_show(
 
 @job_command(app, "redrive", without="set")
 def dlq_redrive(named: NamedJob, *, where: OnlyLetters = None) -> None:
-    """Send the records of dead letters to the topic that they came from, each once; the job may run meanwhile."""
+    """Send records of dead letters to the topic that they came from, and outputs to their sinks; each once.
+
+    The job may run meanwhile. Where a web service is asked again, it knows the output by the key that it had.
+    """
     wanted = condition(where or ())
     with named.write() as (job, log):
         _check_has_letters(job)
@@ -110,15 +113,18 @@ def dlq_redrive(named: NamedJob, *, where: OnlyLetters = None) -> None:
             hidden = told_all(log, redrive.places)
     for topic, count in sorted(redrive.sent.items()):
         print(f"{topic}: sent again: {count:,}")
+    for origin, count in sorted(redrive.outputs.refused.items()):
+        print(f"{origin}: refused again: {count:,}: repair the sink, then send them once more")
     topics = {topic.name for stage in job.stages for topic in stage.topics_read()}
     for origin, count in sorted(redrive.left.items()):
         why = "the job reads no topic of this name from outside" if origin in topics else "no record of an input failed"
+        why = "the code declares no such output to a sink" if origin.startswith("output ") else why
         print(f"{origin}: left: {count:,}: {why}")
     for topic, count in sorted(redrive.again.items()):
         print(f"{topic}: more letters of records that were sent: {count:,}")
     for text in hidden:
         print(f"letters that cannot be read yet are left: {text}")
-    if not redrive.sent and not redrive.left and not redrive.again:
+    if not (redrive.sent or redrive.left or redrive.again or redrive.outputs.refused):
         print("no letter to send: none matches, or all were sent before")
 
 
