@@ -51,7 +51,11 @@ class HttpSink:
         self._owner = ""
         self._connection: http.client.HTTPConnection | None = None
         self._checkpoint_id = self._number = 0
-        self._answered = (-1, 0)  # the last checkpoint of which an output was taken, and how many of its outputs were
+        self._answered = (
+            -1,
+            0,
+        )  # the last checkpoint of which an output was answered, and how many were
+        self._refused: dict[int, OutputRefused] = {}  # of that checkpoint, by number
 
     def open(self, owner: Owner) -> int | None:
         """Forget the connection. Whether the service is there shows with the first output: a request would be one."""
@@ -64,19 +68,26 @@ class HttpSink:
         if checkpoint_id < self._answered[0]:
             return False
         self._checkpoint_id, self._number = checkpoint_id, 0
+        if checkpoint_id > self._answered[0]:
+            self._refused = {}
         return True
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """Send outputs, one after another, but for those that were answered before trouble came."""
+        """Send outputs, one after another, but for those that were answered before trouble came.
+
+        A refusal is told again: who asked before may have been gone when it came.
+        """
         for index, (_, body) in enumerate(entries):
+            refused = self._refused.get(self._number)
             if (self._checkpoint_id, self._number) >= self._answered:
                 try:
                     self._send(body, self._key())
-                except OutputRefused as refused:
-                    refused.index = index
-                    self.pass_over()
-                    raise
+                except OutputRefused as error:
+                    refused = self._refused[self._number] = error
             self.pass_over()
+            if refused is not None:
+                refused.index = index
+                raise refused
 
     def pass_over(self) -> None:
         """Go on behind an output that was answered, or is not to be sent."""

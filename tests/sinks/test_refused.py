@@ -1,9 +1,10 @@
 """Outputs that a sink refuses for good, with errors=: each is a letter or in the sink, once, whatever crashes (S2a)."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from grete import DeadLetter, Files, Http, Input, Job, Output, Record, Table, Task, Topic, json, utf8
 from grete.api.tasks.mode import Mode
 from grete.api.topics.topic import Errors
-from grete.errors import GraphError, Halted, OutputRefused
+from grete.errors import FrameworkError, GraphError, Halted, OutputRefused
 from grete.execution.timing.reserved_stores import OUTBOX
 from grete.settings import Settings
 from grete.testing import Kit
@@ -23,6 +24,7 @@ from tests.sinks.test_sqlite import database
 
 LINES = Topic("lines", key=utf8, value=utf8)
 LETTERS = Topic("letters", key=utf8, value=utf8)
+T = TypeVar("T")
 SETTINGS = Settings(checkpoint_interval_ms=50, restart_backoff_ms=1)
 
 
@@ -250,6 +252,54 @@ def test_what_is_a_letter_is_not_sent_again(service: Service) -> None:
     assert (service.bodies, letters(kit)) == ([b"a", b"c", b"d"], ["bad b"])
     assert [key.rpartition("/")[2] for key in keys] == ["0", "1", "2"]
     kit.stop()
+
+
+class Held(Executor):
+    """Does steps when it is told to, as a thread may do them late."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], None]] = []
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        """Return the future of a step that has not begun."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except FrameworkError as error:
+                future.set_exception(error)
+
+        self.steps.append(run)
+        return future
+
+    def work(self, rig: Rig, is_done: Callable[[], bool]) -> None:
+        """Do one step after another, and let the outbox take each result, until something is so."""
+        for _ in range(50):
+            if self.steps:
+                self.steps.pop(0)()
+            if is_done():
+                return
+            rig.settle()
+        raise AssertionError("50 steps were too few")
+
+
+def test_a_refusal_that_comes_behind_a_rollback_is_not_lost(service: Service) -> None:
+    """The task has gone back to its last commit when the answer arrives: it asks its sink once more, and is told."""
+    service.refuses = refusing
+    rig = Rig(posting(service.url, DeadLetter(LETTERS)))
+    held = Held()
+    outbox = rig.processor.outbox
+    outbox._background._executor = held
+    rig.rows("lines", [(b"k", line, 1) for line in (b"a", b"bad b", b"c")])
+    rig.commit()
+    held.work(rig, lambda: bool(service.requests))
+    rig.rollback()  # what the step has found belongs to a plan that was given up
+    held.work(rig, lambda: outbox.refusals.due)
+    outbox.refusals.set_aside()
+    assert [value for _, _, value, _ in rig.external()] == [b"bad b"]
+    held.work(rig, lambda: not outbox._pending.committed)
+    assert service.bodies == [b"a", b"c"]
 
 
 def test_a_dropped_output_is_counted(service: Service) -> None:
