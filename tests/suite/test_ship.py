@@ -1,13 +1,30 @@
 """`make ship` says of each line that it passed, failed or was not tried, and never one for the other."""
 
 import sys
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 import pytest
+from packaging.requirements import Requirement
 
+from grete.spark import RELEASES
 from tests.suite import ship
-from tests.suite.ship import LINES, PYTHONS, Line, Told, answer, environment, find_python, judged, main, typed
+from tests.suite.ship import (
+    LINES,
+    PYSPARKS,
+    PYTHONS,
+    ROOT,
+    Line,
+    Told,
+    answer,
+    environment,
+    find_python,
+    judged,
+    main,
+    typed,
+)
 from tests.support.typed_job import MISTAKES, WRONG
 
 FOUND = '{"dependencies": [{"name": "a", "version": "1", "vulns": [{"id": "CVE-1"}]}, {"name": "b", "vulns": []}]}'
@@ -88,3 +105,17 @@ def test_programs_are_asked() -> None:
     assert answer("grete-has-no-such-program")[0] is False
     assert answer(sys.executable, "-c", "print('a'); print('b')") == (True, "b")
     assert {f"Python {each}" for each in PYTHONS} <= {line.name for line in LINES}
+
+
+def test_each_release_of_pyspark_that_the_extra_allows_has_tests() -> None:
+    """One is pinned for all tests, and each other one has its line."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    (asked,) = (each for each in map(Requirement, extras["spark"]) if each.name == "pyspark")
+    tried = sorted({*PYSPARKS, version("pyspark").rpartition(".")[0]})
+    first, last = (".".join(map(str, release)) for release in RELEASES)
+    assert (tried[0], tried[-1]) == (first, last)
+    assert [asked.specifier.contains(each) for each in ("4.1.9", *(f"{each}.0" for each in tried), "4.4.0")] == [
+        False,
+        *[True] * len(tried),
+        False,
+    ]

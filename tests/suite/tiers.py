@@ -1,4 +1,4 @@
-"""The tier of a test is the command that runs it: make check, make test or make prove; ``ship`` has no test yet.
+"""The tier of a test is the command that runs it: make check, make test, make prove or make ship.
 
 A tier has all tests of those before it, but for ``ship``. It follows from what a test needs, and from what it took at
 the last run that was kept; ``prove`` and ``ship`` are written at the test, by a marker of that name, and so is a tier

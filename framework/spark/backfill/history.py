@@ -125,8 +125,9 @@ def _history(found: "DataFrame", path: str, topic: str, partitions: int) -> Topi
         named = found.select("topic").where("topic is not null").distinct().collect()
         _check_topics(topic, path, {str(row[0]) for row in named})
     key, value = _bytes(found, "key", types), _bytes(found, "value", types)
-    timestamp = f.col("timestamp")
-    milliseconds = timestamp.cast("bigint") if types["timestamp"] in ("bigint", "int") else f.unix_millis(timestamp)
+    is_number = types["timestamp"] in ("bigint", "int")
+    timestamp = f.col("timestamp").cast("bigint" if is_number else "timestamp")  # one without a zone is of UTC
+    milliseconds = timestamp if is_number else f.unix_millis(timestamp)
     reason = f.when(milliseconds.isNull(), f.lit("the row has no timestamp"))
     raw = value
     if CORRUPT in types:

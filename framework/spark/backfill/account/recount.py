@@ -133,7 +133,7 @@ class Recount(NamedTuple):
             f"CAST({offset} AS BIGINT) AS o",
             f"CAST({key} AS BINARY) AS k",
             f"CAST({value} AS BINARY) AS v",
-            f"{'unix_millis(timestamp)' if is_time else 'try_cast(timestamp AS BIGINT)'} AS ts",
+            f"{'unix_millis(CAST(timestamp AS TIMESTAMP))' if is_time else 'try_cast(timestamp AS BIGINT)'} AS ts",
             f"{CORRUPT} IS NOT NULL AS refused" if CORRUPT in kinds else "false AS refused",
             "_path",
             "_block",
