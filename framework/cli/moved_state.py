@@ -19,6 +19,7 @@ from grete.ports import JobLogReader
 from grete.settings import Settings
 from grete.spark import require_extra
 from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.nearest import AsOf
 from grete.state.read.checkpoints.snapshots import Snapshot, snapshots
 from grete.state.read.shown import printable
 from grete.state.write.moving.entries import MovedEntries
@@ -26,9 +27,9 @@ from grete.state.write.moving.mover import Mover
 from grete.stores.store_directory import StoreDirectory
 
 
-def at_checkpoint(job: Job, log: JobLogReader, checkpoint_id: int | None) -> list[Snapshot]:
-    """Return every task at a checkpoint, None: the newest that all have. Raises ConfigError: there is none such."""
-    return snapshots(log, job, checkpoint_id, aligned=pinned_settings(job, log, Settings()).aligned)
+def at_checkpoint(job: Job, log: JobLogReader, asked: AsOf | None) -> list[Snapshot]:
+    """Return every task at a checkpoint, None: the newest that all have. Raises ConfigError: there is none."""
+    return snapshots(log, job, asked, aligned=pinned_settings(job, log, Settings()).aligned)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,13 @@
 """Arguments and options that several commands have."""
 
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from grete.errors import ConfigError
 from grete.feeds.line_forms import LineForm
+from grete.state.read.checkpoints.nearest import AsOf, as_of
 
 LOCAL = "local[*]"  # Spark on this machine
 
@@ -16,6 +17,14 @@ def path_named(text: str) -> Path:
     if not text:
         raise typer.BadParameter("it is empty, as a variable of the shell without a value is: name a path")
     return Path(text)
+
+
+def checkpoint_named(text: str) -> AsOf:
+    """Return the checkpoint, or the time, that an option names. Raises BadParameter."""
+    try:
+        return as_of(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 JobName = Annotated[
@@ -95,12 +104,13 @@ StartTimes = Annotated[
 ]
 HideValues = Annotated[bool, typer.Option("--hide-values", hidden=True)]  # of before: it has an answer
 Checkpoint = Annotated[
-    int | None,
+    Any,  # AsOf | None: Typer has no unions
     typer.Option(
         "--checkpoint",
-        min=0,
-        metavar="ID",
-        help="Take the state as of this checkpoint, if the changelogs still retain it. Default: the newest.",
+        parser=checkpoint_named,
+        metavar="ID|TIME",
+        help="Take the state as of this checkpoint, or of the newest one up to this time, such as 2026-11-01T00:00Z, "
+        "if the changelogs still retain it. Default: the newest.",
     ),
 ]
 AssumeKeyed = Annotated[
@@ -205,7 +215,7 @@ class LineOptions(NamedTuple):
 class AtCheckpoint(NamedTuple):
     """The checkpoint whose state is shown, and the form."""
 
-    checkpoint_id: Checkpoint = None
+    asked: Checkpoint = None
     json: AsJson = False
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from grete.api.jobs.job import Job
 from grete.cli.feeding import external_inputs
+from grete.clock_text import time_of
 from grete.errors import ConfigError
 
 
@@ -38,14 +39,6 @@ def _why_not(job: Job, topic: str) -> str:
 
 def _time(option: str, text: str) -> datetime:
     try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(
-            f"--from {option}: {text!r} is no time: write one such as 2026-11-01T00:00Z or 2026-11-01T09:30+01:00"
-        ) from None
-    if time.tzinfo is None:
-        raise ConfigError(
-            f"--from {option}: the time has no zone, and means another moment on another machine: add Z for UTC, or "
-            "an offset such as +01:00"
-        )
-    return time
+        return time_of(text)
+    except ValueError as error:
+        raise ConfigError(f"--from {option}: {error}") from error

@@ -53,9 +53,9 @@ def grete(*arguments: str, fails: type[FrameworkError] | None = None) -> str:
     return str(done.exception)
 
 
-def scan(reference: str, directory: Path, checkpoint_id: int) -> dict[str, int]:
+def scan(reference: str, directory: Path, checkpoint: int | str) -> dict[str, int]:
     """Return the counts as ``grete state scan --checkpoint`` prints them."""
-    text = grete("state", "scan", reference, "counts", f"--directory={directory}", f"--checkpoint={checkpoint_id}")
+    text = grete("state", "scan", reference, "counts", f"--directory={directory}", f"--checkpoint={checkpoint}")
     return {word: int(count) for word, count in (line.split("\t") for line in text.splitlines())}
 
 
@@ -65,7 +65,7 @@ def test_a_job_is_rescaled_and_goes_on(tmp_path: Path) -> None:
     lines = [(f"k{number}", WORDS) for number in range(25)]
     before = run(two, directory, *lines)
     assert before == {f"w{number}": 25 for number in range(40)}
-    older = _newest(two, directory)
+    older = newest_of(two, directory)
     told = grete("rescale", two, "--partitions=5", f"--directory={directory}")
     assert told.splitlines() == ["count/counts\t40 entries", "split/lines\t25 entries"]
     assert "has 5 partitions, not 2" in grete("run", two, f"--directory={directory}", fails=REFUSED)
@@ -79,7 +79,7 @@ def test_a_job_is_rescaled_and_goes_on(tmp_path: Path) -> None:
         assert "has 5 partitions, and topics cannot lose any" in refused
         assert refused.endswith("and: grete fork")
     assert scan(two, directory, older) == before
-    newest = [f"--directory={directory}", f"--checkpoint={_newest(five, directory)}"]
+    newest = [f"--directory={directory}", f"--checkpoint={newest_of(five, directory)}"]
     refused = grete("state", "scan", two, "counts", *newest, fails=REFUSED)
     assert "with other stages or another number of partitions (its changelog has 5): read it with the" in refused
     with LocalReader(directory / "state", load_job(five)) as reader:
@@ -200,7 +200,7 @@ def test_a_fork_goes_on_from_an_older_checkpoint(tmp_path: Path) -> None:
     assert scan(first, directory, checkpoint_id) == old
     asked = ["fork", first, second, f"--directory={directory}", f"--second-directory={forked}"]
     grete(*asked, f"--checkpoint={checkpoint_id}")
-    assert scan(second, forked, _newest(second, forked)) == old
+    assert scan(second, forked, newest_of(second, forked)) == old
     assert run(second, forked) == new
     assert run(second, forked, ("a", "y")) == new | {"y": 2}
     assert counts(job, directory / "state") == new
@@ -247,7 +247,7 @@ def _checkpoint_ids(job: Job, directory: Path) -> list[int]:
     return found
 
 
-def _newest(reference: str, directory: Path) -> int:
+def newest_of(reference: str, directory: Path) -> int:
     log = JobDirectory(directory).open_log()
     found = id_of_all(snapshots(log, load_job(reference)))
     log.close()
@@ -258,7 +258,7 @@ def test_a_replay_rebuilds_the_stores(tmp_path: Path) -> None:
     """Changelogs restore lost stores at any retained checkpoint, and workers continue from there."""
     two, directory, elsewhere = code(tmp_path, "two.py"), tmp_path / "job", tmp_path / "elsewhere"
     old = run(two, directory, ("a", "x y"), ("b", "x"))
-    checkpoint_id = _newest(two, directory)
+    checkpoint_id = newest_of(two, directory)
     new = run(two, directory, ("a", "x z"))
     grete("replay", two, f"--checkpoint={checkpoint_id}", f"--into={elsewhere}", f"--directory={directory}")
     with LocalReader(elsewhere, load_job(two)) as reader:
@@ -271,24 +271,6 @@ def test_a_replay_rebuilds_the_stores(tmp_path: Path) -> None:
     assert run(two, directory, ("a", "z")) == new | {"z": 2}
     with standing_still(JobDirectory(directory), load_job(two)):
         assert "is in use by another process" in grete("replay", two, f"--directory={directory}", fails=TransientError)
-
-
-def test_a_past_checkpoint_is_read_by_key(tmp_path: Path) -> None:
-    """``state get --checkpoint``: the value then; 1 if there was none; no such store, and what was trimmed, is said."""
-    two, directory = code(tmp_path, "two.py"), tmp_path / "job"
-    run(two, directory, ("a", "x y"))
-    checkpoint_id = _newest(two, directory)
-    run(two, directory, ("a", "x"))
-    at = [f"--directory={directory}", f"--checkpoint={checkpoint_id}"]
-    assert grete("state", "get", two, "counts", "x", *at) == "1\n"
-    assert grete("state", "get", two, "counts", "x", f"--directory={directory}") == "2\n"
-    assert CliRunner().invoke(app, ["state", "get", two, "counts", "nothing", *at]).exit_code == 1
-    assert "no store is called 'nope'" in grete("state", "get", two, "nope", "x", *at, fails=REFUSED)
-    log = JobDirectory(directory).open_log()
-    for wiring in all_wirings(load_job(two)):
-        log.trim(wiring.changelog, log.bounds(wiring.changelog)[1] - 1)
-    log.close()
-    assert "it began later, or it is not retained" in grete("state", "scan", two, "counts", *at, fails=REFUSED)
 
 
 def test_a_fork_needs_the_same_stages(tmp_path: Path) -> None:

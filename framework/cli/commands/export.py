@@ -1,13 +1,13 @@
 """`grete export`: the state of a job as Parquet files; run again, what has changed since."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
-from grete.cli.options import path_named
+from grete.cli.options import checkpoint_named, path_named
 from grete.errors import ConfigError
 from grete.job.metadata import pinned_settings
 from grete.spark import require_extra
@@ -30,7 +30,14 @@ def export(
         ),
     ],
     store: Annotated[str | None, typer.Option(help="Only this store: its name, or STAGE/STORE.")] = None,
-    at: Annotated[int | None, typer.Option(help="A checkpoint that is retained; default: the newest.")] = None,
+    at: Annotated[
+        Any,  # AsOf | None: Typer has no unions
+        typer.Option(
+            parser=checkpoint_named,
+            metavar="ID|TIME",
+            help="A checkpoint that is retained, or the newest one up to a time; default: the newest.",
+        ),
+    ] = None,
 ) -> None:
     """Write the committed state into Parquet files: all of it, and later what has changed since.
 

@@ -32,7 +32,7 @@ def fork(
         ),
     ],
     *,
-    checkpoint_id: Checkpoint = None,
+    asked: Checkpoint = None,
     second_directory: Annotated[
         Path | None,
         typer.Option(
@@ -47,7 +47,7 @@ def fork(
     """
     address = named.address
     with named.read() as (job, log):
-        settings, found = pinned_settings(job, log, named.settings), at_checkpoint(job, log, checkpoint_id)
+        settings, found = pinned_settings(job, log, named.settings), at_checkpoint(job, log, asked)
         target = load_job(second)
         if target.name == job.name:
             raise ConfigError(f"both jobs are called {job.name!r}: give the new one another name")

@@ -22,7 +22,7 @@ app = typer.Typer(add_completion=False)
 def replay(
     named: NamedJob,
     *,
-    checkpoint_id: Checkpoint = None,
+    asked: Checkpoint = None,
     into: Annotated[
         Path | None,
         typer.Option(
@@ -34,7 +34,7 @@ def replay(
     with named.read() as (job, log):
         job_directory = named.place(job, into)
         settings = pinned_settings(job, log, named.settings)
-        found = at_checkpoint(job, log, checkpoint_id)
+        found = at_checkpoint(job, log, asked)
         total = 0
         copy_definition(encode_definition(define(job, output_counts(job, log))), job_directory.state_directory)
         for task, count in rebuild.replay(log, job, found, job_directory.state_directory, settings):

@@ -17,6 +17,7 @@ from grete.cli.output.reading import print_json
 from grete.cli.output.tables import print_table
 from grete.clock_text import clock_text
 from grete.errors import ExitCode
+from grete.state.read.checkpoints.nearest import AsOf
 from grete.state.read.newest import NewestReader
 from grete.state.read.shown import from_text, plain, to_text
 from grete.state.read.snapshot_reader import SnapshotReader
@@ -30,14 +31,14 @@ StoreName = Annotated[
 
 
 @contextlib.contextmanager
-def _reader(named: NamedJob, checkpoint_id: int | None) -> Iterator[NewestReader | SnapshotReader]:
+def _reader(named: NamedJob, asked: AsOf | None) -> Iterator[NewestReader | SnapshotReader]:
     """Yield a reader of the newest state (from up-to-date local stores, else the changelogs), or of an older one."""
     with named.read() as (job, log):
-        if checkpoint_id is None:
+        if asked is None:
             with NewestReader(log, job, named.place(job, make=False).state_directory, say) as newest:
                 yield newest
         else:
-            yield SnapshotReader(log, job, at_checkpoint(job, log, checkpoint_id))
+            yield SnapshotReader(log, job, at_checkpoint(job, log, asked))
 
 
 @job_command(app, "get", without="set")
@@ -51,7 +52,7 @@ def state_get(
     at: AtCheckpoint = AtCheckpoint(),
 ) -> ExitCode:
     """Print the value of one key; exit 1 if there is none."""
-    with _reader(named, at.checkpoint_id) as reader:
+    with _reader(named, at.asked) as reader:
         declared = reader.store(store)
         wanted = from_text(declared.key, key)
         values = [value for _, value in reader.find(declared, wanted)]
@@ -72,7 +73,7 @@ def state_scan(
     at: AtCheckpoint = AtCheckpoint(),
 ) -> None:
     """Print the entries of a store, one per line: key and value."""
-    with _reader(named, at.checkpoint_id) as reader:
+    with _reader(named, at.asked) as reader:
         declared = reader.store(store)
         rows = reader.all(declared) if prefix is None else reader.prefix(declared, from_text(declared.key, prefix))
         for number, (key, value) in enumerate(rows):

@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from grete.spark.format.changes import BEGINNING, ChangePoint, decode_position, 
 from grete.spark.format.columns import column
 from grete.spark.format.options import LogSpec
 from grete.spark.format.reader import StatePlan, state
+from grete.state.read.checkpoints.nearest import AsOf
 from grete.state.read.checkpoints.snapshots import snapshots_at
 
 _COLUMNS = ["key", "value", "partition", "checkpoint_id"]
@@ -54,19 +56,18 @@ def export(
     where: LogSpec,
     directory: Path,
     stores: list[tuple[StageGraph, Store[Any, Any]]],
-    checkpoint_id: int | None,
+    asked: AsOf | None,
     *,
     aligned: bool,
 ) -> Exported:
-    """Bring the export in a directory to a checkpoint, None: the newest.
+    """Bring the export in a directory to a checkpoint or a time, None: the newest.
 
     Raises ConfigError: nothing is committed, no such checkpoint, the directory holds a later one or something else.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with _alone(directory):
         before = read_manifest(directory)
-        if checkpoint_id is None:
-            checkpoint_id = _newest(log, job, stores[0][0], aligned=aligned)
+        checkpoint_id = asked if isinstance(asked, int) else _found(log, job, stores[0][0], asked, aligned=aligned)
         _check(directory, job, stores, before, checkpoint_id)
         _remove_strays(directory, before)
         if before is not None and before.checkpoint_id == checkpoint_id:
@@ -186,8 +187,8 @@ def _alone(directory: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _newest(log: JobLogReader, job: Job, stage: StageGraph, *, aligned: bool) -> int:
-    found = position_at(log, job, stage, None, aligned=aligned)
+def _found(log: JobLogReader, job: Job, stage: StageGraph, asked: datetime | None, *, aligned: bool) -> int:
+    found = position_at(log, job, stage, asked, aligned=aligned)
     if found == BEGINNING:
         raise ConfigError(f"job {job.name!r}: not every task has committed: there is no checkpoint to export")
     return found.checkpoint_id

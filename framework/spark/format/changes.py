@@ -19,6 +19,7 @@ from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.state.read.checkpoints.commit_search import commit_in, first_commit, first_from
 from grete.state.read.checkpoints.commits import all_wirings, newest_commit
+from grete.state.read.checkpoints.nearest import AsOf
 from grete.state.read.checkpoints.snapshots import id_of_all, snapshots
 from grete.stores.overlay.rewrite_slice import BEGUN, cursor_of
 
@@ -90,20 +91,18 @@ def wirings_of(job: Job, stage: StageGraph) -> list[TaskWiring]:
     return all_wirings(job)[job.tasks_of(stage.ordinal)]
 
 
-def position_at(
-    log: LogReader, job: Job, stage: StageGraph, checkpoint_id: int | None, *, aligned: bool
-) -> ChangePoint:
-    """Return the position of a checkpoint; None: the newest that all tasks have, BEGINNING while there is none.
+def position_at(log: LogReader, job: Job, stage: StageGraph, asked: AsOf | None, *, aligned: bool) -> ChangePoint:
+    """Return the position of a checkpoint or a time; None: the newest that all tasks have, BEGINNING if there is none.
 
     Raises ConfigError as ``snapshots.snapshots`` does.
     """
     log = SearchedLog.of(log)
-    if checkpoint_id is None and any(newest_commit(log, wiring) is None for wiring in all_wirings(job)):
+    if asked is None and any(newest_commit(log, wiring) is None for wiring in all_wirings(job)):
         return BEGINNING
-    found = snapshots(log, job, checkpoint_id, aligned=aligned)
+    found = snapshots(log, job, asked, aligned=aligned)
     own = found[job.tasks_of(stage.ordinal)]
     places = {number: CommitPlace(each.commit.checkpoint_id, each.offset) for number, each in enumerate(own)}
-    return ChangePoint(id_of_all(found) if checkpoint_id is None else checkpoint_id, places)
+    return ChangePoint(asked if isinstance(asked, int) else id_of_all(found), places)
 
 
 def earliest(log: LogReader, job: Job, stage: StageGraph, *, aligned: bool) -> ChangePoint:

@@ -16,6 +16,7 @@ from grete.logs.address import EMBEDDED, LogAddress, open_address, open_reader
 from grete.ports import JobLog, JobLogReader
 from grete.settings import Settings, from_environment
 from grete.state.pins.pinning import know_dropped
+from grete.state.read.checkpoints.nearest import AsOf, as_of
 
 _GROUP = "grete-spark"
 _COMMON = {"job", "log", "directory", "kafkaconfig"}
@@ -99,16 +100,12 @@ def know_serdes(options: Options) -> None:
         log.close()
 
 
-def checkpoint_of(text: str | None) -> int | None:
-    """Return the checkpoint that an option names. Raises ConfigError."""
-    if text is None:
-        return None
+def checkpoint_of(text: str | None) -> AsOf | None:
+    """Return the checkpoint, or the time, that an option names. Raises ConfigError."""
     try:
-        return int(text)
+        return None if text is None else as_of(text)
     except ValueError as error:
-        raise ConfigError(
-            f"option checkpoint = {text!r}: a checkpoint is a number, as grete checkpoints shows it"
-        ) from error
+        raise ConfigError(f"option checkpoint = {text!r}: {error}") from error
 
 
 def starting_offsets(options: Options) -> str | dict[int, int]:

@@ -101,7 +101,7 @@ class _StateReader(_Reader):
             expires=store.ttl_ms is not None,
         )
         parts = found[options.job.tasks_of(stage.ordinal)]
-        checkpoint_id = id_of_all(found) if wanted is None else wanted
+        checkpoint_id = wanted if isinstance(wanted, int) else id_of_all(found)
         return [
             Part(options.where, number, (plan._replace(checkpoint_id=checkpoint_id), snapshot))
             for number, snapshot in enumerate(parts)

@@ -1,6 +1,7 @@
 """Spark sees what the job committed: now, as of an older checkpoint, its commits, its streams."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,8 @@ def test_the_table_is_the_state_as_of_the_checkpoint_asked_for(spark: "SparkSess
         words(table(spark, finished, "changelog", store="index/words", checkpoint=finished.first)) == finished.at_first
     )
     assert words(newest.filter(newest.checkpoint_id == finished.first)) == finished.at_first
+    time = datetime.fromtimestamp(finished.first / 1000, UTC).isoformat(timespec="milliseconds")
+    assert words(table(spark, finished, "changelog", store="index/words", checkpoint=time)) == finished.at_first
     one = newest.filter((newest.partition == 2) & (newest.checkpoint_id == finished.first))
     assert words(one) == {at: value for at, value in finished.at_first.items() if at[0] == 2}
     assert {row.store for row in one.collect()} == {"words"}

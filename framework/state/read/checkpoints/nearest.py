@@ -1,11 +1,42 @@
 """Common checkpoints of several tasks, and the ones nearest to a checkpoint that they lack."""
 
+from datetime import UTC, datetime, timedelta
+
 from grete.api.jobs.job import Job
+from grete.clock_text import clock_text, time_of
 from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.ports import LogReader
 from grete.protocol.ids import TopicPartition
 from grete.state.read.checkpoints.commit_search import at_most, first_from, last_at_most
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+AsOf = int | datetime  # a checkpoint, or the newest one up to a time of the log: checkpoints are numbered by it (A1)
+
+
+def as_of(text: str) -> AsOf:
+    """Return the checkpoint that an option names, or the time. Raises ValueError."""
+    try:
+        return int(text) if text.isdecimal() else time_of(text)
+    except ValueError as error:
+        raise ValueError(f"a checkpoint is a number, as grete checkpoints shows it, or a time: {error}") from error
+
+
+def up_to(log: LogReader, wirings: list[TaskWiring], inner: list[TaskWiring], time: datetime) -> int:
+    """Return the highest checkpoint up to a time that each of the ``inner`` tasks, or one of these tasks, has.
+
+    Raises ConfigError if there is none any more.
+    """
+    time_ms = (time - _EPOCH) // timedelta(milliseconds=1)
+    before = _nearest_before(log, wirings, time_ms, by_all=False)
+    if before is None:
+        first = _nearest_after(log, wirings, time_ms, by_all=False)
+        raise ConfigError(
+            f"no checkpoint up to {time.isoformat()} is retained: the first one is {first}, of "
+            f"{clock_text(first or 0, utc=True)} UTC"
+        )
+    return common(log, wirings, inner, before) if inner else before
 
 
 def common(log: LogReader, wirings: list[TaskWiring], inner: list[TaskWiring], checkpoint_id: int) -> int:

@@ -4,6 +4,7 @@ Reads only, and needs no worker. A few reads find a checkpoint; the fold decides
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import groupby, repeat
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from grete.protocol.errors import DecodeError
 from grete.protocol.ids import TopicPartition
 from grete.state.read.checkpoints.commit_search import at_most, commit_in, first_at_least, first_from, last_at_most
 from grete.state.read.checkpoints.commits import CommittedAt, all_wirings
-from grete.state.read.checkpoints.nearest import check_known, common, has
+from grete.state.read.checkpoints.nearest import AsOf, check_known, common, has, up_to
 
 Entries = dict[bytes, tuple[bytes | None, int]]  # key → (value, index of the commit that wrote it); None: deleted
 
@@ -106,13 +107,13 @@ def newest(log: LogReader, wiring: TaskWiring) -> Snapshot | None:
     return Snapshot(wiring.name, wiring.changelog, fold.last_offset, fold.start, fold.last)
 
 
-def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, aligned: bool = True) -> list[Snapshot]:
-    """Return every task at ``checkpoint_id``, in the order of ``all_wirings``.
+def snapshots(log: LogReader, job: Job, asked: AsOf | None = None, *, aligned: bool = True) -> list[Snapshot]:
+    """Return every task at a checkpoint, in the order of ``all_wirings``.
 
-    ``checkpoint_id`` None: the newest that all have committed. Some task has committed exactly this checkpoint. A
-    source closes its checkpoints by its own clock: it is at its first one that is not lower; if no task reads it, and
-    it has none, at its last. A task that has left it out (A6) is at the one before. Without alignment (1.5, D4) there
-    is no common checkpoint, and such a task is at its last one that is not higher. Raises
+    ``asked`` None: the newest that all have committed; a time: the newest up to it. Else some task has committed
+    exactly this checkpoint. A source closes its checkpoints by its own clock: it is at its first one that is not lower;
+    if no task reads it, and it has none, at its last. A task that has left it out (A6) is at the one before. Without
+    alignment (1.5, D4) there is no common checkpoint, and such a task is at its last one that is not higher. Raises
     ConfigError: nothing is committed yet, not this checkpoint (names the nearest), by another graph, or not retained
     any more.
     """
@@ -135,6 +136,7 @@ def snapshots(log: LogReader, job: Job, checkpoint_id: int | None = None, *, ali
     local = {wiring.producer for wiring in wirings if wiring.deterministic or not aligned}
     inner = [wiring for wiring in wirings if not wiring.is_source and wiring.producer not in local]
     aligned_ones = [wiring for wiring in wirings if wiring.producer not in local]
+    checkpoint_id = up_to(log, aligned_ones or wirings, inner, asked) if isinstance(asked, datetime) else asked
     if checkpoint_id is not None:
         exact = (last_at_most(log, wiring, checkpoint_id) for wiring in aligned_ones if inner)
         committed = any(at is not None and at.commit.checkpoint_id == checkpoint_id for at in exact)
