@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from grete.api.tasks.trace_ids import TraceIds
     from grete.api.topics.deduplicate import ById, BySequence
     from grete.api.topics.reader import Once
-    from grete.api.topics.topic import DeadLetter, Input, Output, Topic
+    from grete.api.topics.topic import DeadLetter, Input, Output, Topic, TopicPattern
     from grete.clients import Client, ExternalSource, SourceRecord, Writer
 
 __all__ = [
@@ -79,6 +79,7 @@ __all__ = [
     "Timer",
     "Timers",
     "Topic",
+    "TopicPattern",
     "TraceIds",
     "TumblingWindow",
     "VersionedStore",
@@ -124,7 +125,7 @@ _NAMES = {
     "grete.api.stateful.table_join": ("TableJoin",),
     "grete.api.tasks.task": ("Task",),
     "grete.api.tasks.timers": ("Timer", "Timers"),
-    "grete.api.topics.topic": ("DeadLetter", "Input", "Output", "Topic"),
+    "grete.api.topics.topic": ("DeadLetter", "Input", "Output", "Topic", "TopicPattern"),
     "grete.api.tasks.trace_ids": ("TraceIds",),
     "grete.api.stateful.versioned": ("VersionedStore",),
     "grete.api.stateful.windows": ("Every", "Window"),

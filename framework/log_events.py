@@ -100,6 +100,9 @@ EVENTS = (
     ),
     LogEvent("partitioner-known", "the partitioner of an input is known", "keys are placed by a known rule", _GOES_ON),
     LogEvent("partitioner-unpinned", "the partitioner of an input cannot", "it could not be kept", _GOES_ON),
+    LogEvent(
+        "topic-named", "a record has named a new topic", "an output goes to the topics that records name", _GOES_ON
+    ),
     LogEvent("topic-at-risk", "topic %s has", "one broker could lose what is acknowledged", "more replicas"),
     LogEvent("disk-not-given-back", "topic %s keeps", "a right is missing: `grete doctor`", "grant AlterConfigs"),
     LogEvent("topic-unchecked", "cannot check whether topic", "a right is missing", "grant DescribeConfigs"),

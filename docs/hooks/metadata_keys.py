@@ -6,7 +6,7 @@ from docs.hooks.markdown import code, summary, table
 from grete.feeds.folder import FolderFeed
 from grete.feeds.numbered_file import NumberedFile
 from grete.feeds.numbers import PlannedNumbers
-from grete.job import copies, key_metadata, metadata
+from grete.job import copies, key_metadata, metadata, named_topics
 from grete.job.dead_letters import Redrive
 from grete.job.directory import JobDirectory  # noqa: F401  # job before state: the order of the packages
 from grete.job.redriven_outputs import Turn
@@ -22,6 +22,7 @@ KEYS: dict[str, Callable[..., object] | type] = {
     key_metadata._key("TOPIC"): key_metadata.pin,
     key_metadata.RESCALED: metadata.pin_rescale,
     copies.PLACE: copies.note_place,
+    named_topics.NAMED: named_topics.JobTopicNames,
     "topic TOPIC": pin_topics,
     "redriven/TOPIC/PARTITION": Redrive,
     "redriving/TOPIC/PARTITION": Turn,

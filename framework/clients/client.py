@@ -113,7 +113,8 @@ class Client(Closable):
         until the caller stops asking. Raises ConfigError: the job does not write the topic, or has not run; SerdeError.
         """
         self._check_thread()
-        if topic.name not in self.job.external_sinks():
+        patterns = self.job.patterns().values()
+        if topic.name not in self.job.external_sinks() and not any(each.makes(topic.name) for each in patterns):
             written = ", ".join(sorted(self.job.external_sinks())) or "none"
             raise ConfigError(
                 f"job {self.job.name!r} does not write topic {topic.name!r} for others: it writes {written}; a topic "

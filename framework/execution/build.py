@@ -26,6 +26,7 @@ from grete.execution.inputs.early_frames import SpilledFrames
 from grete.execution.job_task import JobTask
 from grete.execution.limits import progress_pace_ms
 from grete.execution.records.outputs import Outputs
+from grete.execution.records.topic_names import NamesInMemory, TopicNames
 from grete.execution.records.trace_context import NoTracing
 from grete.execution.sinks.outbox import Outbox
 from grete.execution.sinks.sink_targets import MakeSinks, no_sinks, sinks_of
@@ -54,7 +55,9 @@ def writes_outside(graph: StageGraph, topology: Topology) -> bool:
     """Tell whether a stage's tasks write topics outside of the job."""
     inside = {stream.user_topic for stream in topology.streams_out_of(graph.ordinal)}
     written = graph.topics_written()
-    return bool(graph.dead_letters()) or any(topic.public or topic.name not in inside for topic in written)
+    return bool(graph.dead_letters() or graph.patterns()) or any(
+        topic.public or topic.name not in inside for topic in written
+    )
 
 
 def _counts(graph: StageGraph, log: Log) -> Callable[[str], int | None]:
@@ -186,6 +189,7 @@ def assemble(
     caller: Caller | None = None,
     gathers: bool = False,
     joint: JointProgress | None = None,
+    names: TopicNames | None = None,
 ) -> TaskDriver:
     """Return the driver of task (graph, partition) over an open store; ``owner`` marks its deliveries.
 
@@ -193,6 +197,7 @@ def assemble(
     beside the driver. ``sinks`` makes the sinks of its files and tables: ``no_sinks`` where history is only replayed.
     ``check_keys`` sees the keys of external inputs before they are processed. ``caller`` makes the calls of an async
     process: by default at the pace of ``mono_ms``. ``gathers``: outputs to the tasks behind may wait for more.
+    ``names`` knows the topics that records name; by default topics of this log, which no other process has.
     ``joint`` announces the progress of a deterministic task, with that of others, if its streams have many partitions.
     """
     check_stage(graph, topology, settings)
@@ -204,7 +209,8 @@ def assemble(
     if outside:
         _connect(log, owner, wiring.changelog, store.changelog_position(), transactions=aligned and releases)
     logical = LogicalOutputs(topology.job, wiring, releases=releases) if graph.mode == "deterministic" else None
-    outputs = Outputs(graph, topology, settings, _counts(graph, log), mode=logical)
+    names = NamesInMemory(log) if names is None else names
+    outputs = Outputs(graph, topology, settings, _counts(graph, log), mode=logical, names=names)
     times = input_times(graph, wall_us)
     tracing, commit_spans = _tracing(graph, topology, wiring, settings, again=sinks is no_sinks)
     clocks = mono_ms, times, graph.priorities(), wall_us

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from grete.api.jobs.job import Job
-from grete.api.topics.topic import Topic
+from grete.api.topics.topic import Topic, TopicPattern
 from grete.core.changelog.damage import entry as reading
 from grete.errors import ConfigError
 from grete.ports import JobMetadata, MetadataReader
@@ -42,7 +42,7 @@ def note_place(job: Job, metadata: JobMetadata, directory: Path) -> None:
 def _outside(job: Job) -> list[object]:
     """Return the targets of a job beside topics."""
     targets = [each.target for stage in job.stages for each in stage.outputs.values()]
-    return [each for each in targets if not isinstance(each, Topic)]
+    return [each for each in targets if not isinstance(each, Topic | TopicPattern)]
 
 
 def _number(directory: Path) -> list[int]:

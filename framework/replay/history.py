@@ -16,6 +16,7 @@ from grete.execution.build import assemble, store_names
 from grete.execution.calls.ports import Caller
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.job_task import JobTask
+from grete.execution.records.topic_names import NamesInMemory
 from grete.execution.sinks.sink_targets import MakeSinks, sinks_of
 from grete.execution.timing.reserved_stores import META, STREAM_TIME
 from grete.execution.timing.timers import NEVER
@@ -96,6 +97,7 @@ class MemoryHistory:
         self.data = MemoryLogData(lambda: self.now_ms)
         self.log = connect(self.data)
         self.faults = Faults()
+        self.names = NamesInMemory(self.log)  # of all tasks, whose processes it outlives
 
     def put(self, partition: TopicPartition, start: int, rows: list[LogRow]) -> None:
         """Let a partition hold these rows, and no others."""
@@ -235,6 +237,7 @@ class HostedTask:
             wall_us=lambda: history.now_ms * 1_000,
             sinks=self.sinks,
             caller=self.caller,
+            names=history.names,
         )
         outbox = driver.parts.runner.outbox
         if outbox is not None:  # a host that is dropped lets go of its sinks, as the end of a process does

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from grete.api.sinks.sink import EarlySink, Entry, Owner, Released, Sink
-from grete.errors import ConfigError
+from grete.errors import ConfigError, OutputRefused
 from grete.execution.sinks.sink_targets import MakeSinks, SinkOutputs
 
 Application = tuple[str, int]  # a checkpoint, or the first number of outputs that were released ahead of one
@@ -68,7 +68,11 @@ class _Witness:
         return self._begin(checkpoint_id)
 
     def write(self, entries: Sequence[Entry]) -> None:
-        self._write(entries)
+        try:
+            self._write(entries)
+        except OutputRefused as error:
+            self._entries += entries[: error.index]
+            raise
         self._entries += entries
 
     def commit(self) -> None:

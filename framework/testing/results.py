@@ -13,7 +13,7 @@ from grete.api.sinks.table import Table
 from grete.api.stateful.declaration import Stateful, no_store
 from grete.api.store import Store
 from grete.api.tasks.task import Task
-from grete.api.topics.topic import Output, Topic
+from grete.api.topics.topic import Output, Topic, TopicPattern
 from grete.errors import ConfigError
 from grete.execution.records.decoding import reader_of
 from grete.execution.sinks.sink_targets import SinkTarget, target_of
@@ -57,7 +57,7 @@ class Results:
 
     def partitions(self, topic: str, partition: int | None, *, written: bool) -> range:
         """Return the partitions of a topic, or the one that is meant. Raises ConfigError, ``written`` by the job."""
-        known = list(self._job.external_sinks()) if written else self.inputs()
+        known = [*self._job.external_sinks(), *self._named()] if written else self.inputs()
         count = self._host.history.log.partitions(topic)
         if count is None or topic not in known:
             refusal = "is not written to the outside" if written else "is not fed from outside"
@@ -82,7 +82,13 @@ class Results:
     # --- Files, tables, services ---
 
     def given(self, of: Output[Any, Any], partition: int | None) -> list[Any]:
-        """Return the values that tasks have given to what is no topic, by stage and partition. Raises ConfigError."""
+        """Return the values that tasks have given to what is no topic, by stage and partition. Raises ConfigError.
+
+        Of a TopicPattern the records of its topics, one topic after another.
+        """
+        if isinstance(of.target, TopicPattern):
+            topics = self._of_pattern(of.target)
+            return [each for topic in topics for each in self.of(topic, partition, written=True)]
         return [
             value
             for stage, attribute, target in self._outputs(of)
@@ -90,13 +96,22 @@ class Results:
             for _, value in self._given_by(stage.check_partition(number), number, attribute, target)
         ]
 
+    def _named(self) -> dict[str, Topic[Any, Any]]:
+        """Return name → topic of those that records have named."""
+        known = self._host.history.names.known
+        found = {t: pattern for name, pattern in self._job.patterns().items() for t in known[name]}
+        return {topic: Topic(topic, found[topic].key, found[topic].value) for topic in sorted(found)}
+
+    def _of_pattern(self, pattern: TopicPattern[Any, Any]) -> list[Topic[Any, Any]]:
+        return [topic for topic in self._named().values() if pattern.makes(topic.name)]
+
     def _outputs(self, of: Output[Any, Any]) -> list[tuple[StageGraph, str, SinkTarget]]:
         """Return the places of an output in the job: stage, attribute, target. Raises ConfigError."""
         found = [
             (stage, attribute, output.target)
             for stage in self._job.stages
             for attribute, output in stage.outputs.items()
-            if of in (output, as_declared(output)) and not isinstance(output.target, Topic)
+            if of in (output, as_declared(output)) and not isinstance(output.target, Topic | TopicPattern)
         ]
         if not found:
             raise ConfigError(f"no stage of job {self._job.name!r} has the output to {of.target!r}")
@@ -195,7 +210,7 @@ class Results:
         return "\n".join(line for section in sections for line in section) + "\n"
 
     def _all(self) -> Iterator[object]:
-        yield from self._job.external_sinks().values()
+        yield from (self._job.external_sinks() | self._named()).values()
         yield from (each for stage in self._job.stages for each in stage.outputs.values() if not _is_topic(each))
         for stage in self._job.stages:
             for store in stage.all_stores():
@@ -230,6 +245,9 @@ class Results:
         if isinstance(wanted.target, Topic):
             yield from self._section(wanted.target)
             return
+        if isinstance(wanted.target, TopicPattern):
+            yield from (line for t in self._of_pattern(wanted.target) for line in self._section(t))
+            return
         for stage, attribute, target in self._outputs(wanted):
             for partition in range(stage.partitions):
                 yield f"output {stage.name}/{attribute}, partition {partition}"
@@ -246,7 +264,7 @@ def _key_of(table: Table[Any], row: Any) -> str:
 
 
 def _is_topic(output: Output[Any, Any]) -> bool:
-    return isinstance(output.target, Topic)
+    return isinstance(output.target, Topic | TopicPattern)
 
 
 def _is_shown(header: str) -> bool:

@@ -161,7 +161,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "an input of a name": (lambda: Job("j", [stage("x", [Input("a")])]), "need a Topic"),  # type: ignore[arg-type]  # the mistake
     "an output of a name": (
         lambda: Job("j", [stage("x", [A], ["b"])]),
-        "need a Topic, Files, a Table, Http or External",
+        "need a Topic, a TopicPattern, Files, a Table, Http or External",
     ),
     "an output of a store that hides a topic": (
         lambda: Job("j", [stage("x", [A], [(hidden := Store("b", utf8, utf8))], b=hidden)]),

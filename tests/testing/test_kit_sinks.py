@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from grete import External, Files, Http, Input, Job, Output, Record, Table, Task, Topic, json, utf8
+from grete import DeadLetter, External, Files, Http, Input, Job, Output, Record, Table, Task, Topic, json, utf8
 from grete.errors import ConfigError
 from grete.settings import Settings
 from grete.testing import Kit
@@ -233,3 +233,26 @@ def test_misuse_is_told() -> None:
     narrow.feed(moves, "a", "b")
     with pytest.raises(ConfigError, match="cannot see what slots takes: Slotted has __slots__"):
         narrow.run()
+
+
+class Aside(Task):
+    """Sends each move to the service, and sets aside what that refuses."""
+
+    moves = Input(moves)
+    out = Output(Http("env:SHOP", utf8), errors=DeadLetter(done))
+
+    def process(self, record: Record[str, str]) -> None:
+        """Send it."""
+        self.out.send(None, record.value)
+
+
+def test_what_a_service_refuses_is_a_letter_and_no_output(service: FakeService) -> None:
+    """The other values are shown once, in their order, also those of the same checkpoint."""
+    service.script[2] = Reply(422)
+    kit = Kit(Job("aside", stages=[Aside]))
+    for key, value in FED:
+        kit.feed(moves, key, value)
+    kit.run(crashes=2, seed=2)
+    assert kit.outputs(Aside.out) == ["a", "ccc"]
+    assert [record.value for record in kit.outputs(done)] == ["bb"]
+    assert service.bodies == [b"a", b"ccc"]

@@ -58,13 +58,14 @@ _RENAME = "declare it again as it was: it may stay unused; if it has another nam
 def define(job: Job, counts: Mapping[str, int]) -> Definition:
     """Return the definition of a job as its code is, with the ids that its stores have; ``counts``: of its outputs."""
     gone, serdes = define_dropped(job.dropped), {"serdes": job.serdes} if job.serdes > FIRST else {}
+    patterns = {"patterns": sorted(job.patterns())} if job.patterns() else {}
     in_ways = bool(serdes) and any(map(in_two_ways, job.live))
     return {
         "format": FORMAT if in_ways else FORMAT - 1 if gone else FORMAT - 2,  # the first that does not misread it
         "stages": [_define_stage(stage) | _define_streams(job, stage) for stage in job.live],
         "public": sorted(job.external_sinks()),
         "outputs": {topic: counts[topic] for topic in sorted(counts)},
-    } | (serdes | gone | ({} if job.migrated is None else {"migrated": job.migrated}))
+    } | (serdes | gone | patterns | ({} if job.migrated is None else {"migrated": job.migrated}))
 
 
 def _define_stage(stage: StageGraph) -> DefinedStage:

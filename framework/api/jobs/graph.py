@@ -21,7 +21,7 @@ from grete.api.tasks.mode import MODES, Mode
 from grete.api.tasks.task import Task
 from grete.api.tasks.timers import Clock, Timers
 from grete.api.topics.input_arguments import check_arguments, check_errors, refuse_silence, times_of
-from grete.api.topics.topic import DeadLetter, Errors, Input, Output, StartPosition, Topic
+from grete.api.topics.topic import DeadLetter, Errors, Input, Output, StartPosition, Topic, TopicPattern
 from grete.core.graph.topology import Topology
 from grete.errors import ConfigError, GraphError
 
@@ -152,6 +152,10 @@ class StageGraph:
     def topics_written(self) -> list[Topic[Any, Any]]:
         """Return the topics of all outputs but files, tables and dead letters."""
         return [declared.target for declared in self.outputs.values() if isinstance(declared.target, Topic)]
+
+    def patterns(self) -> list[TopicPattern[Any, Any]]:
+        """Return the outputs whose topics the records name."""
+        return [each.target for each in self.outputs.values() if isinstance(each.target, TopicPattern)]
 
     def inputs_by_log_topic(self, topology: Topology) -> dict[str, Input[Any, Any]]:
         """Return topic of the log → the input that reads it: a stream's topic has a name of the job's own."""
@@ -312,10 +316,10 @@ def _check_ends(stage: StageGraph) -> None:
                 stage=stage.name,
             )
     for attribute, sink in stage.outputs.items():
-        if not isinstance(sink.target, (Topic, Files, Table, Http, External)):
+        if not isinstance(sink.target, (Topic, TopicPattern, Files, Table, Http, External)):
             raise GraphError(
                 f"stage {stage.name!r}: output {attribute!r} is of "
-                f"{_meant(stage, sink.target, 'a Topic, Files, a Table, Http or External')}",
+                f"{_meant(stage, sink.target, 'a Topic, a TopicPattern, Files, a Table, Http or External')}",
                 stage=stage.name,
             )
         deterministic = stage.mode == "deterministic"

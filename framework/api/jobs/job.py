@@ -8,12 +8,12 @@ from typing import Any
 from grete.api.jobs.dropped import DroppedParts
 from grete.api.jobs.graph import StageGraph, describe
 from grete.api.jobs.names import check_log_names, checked_count, checked_name, refuse_clashes
-from grete.api.jobs.outside_topics import check_counts, declared_counts, refuse_outside_arguments
+from grete.api.jobs.outside_topics import check_counts, check_patterns, declared_counts, refuse_outside_arguments
 from grete.api.jobs.versions import NEWEST, in_version
 from grete.api.serdes.serde import refuse_unread
 from grete.api.tasks.mode import Mode
 from grete.api.tasks.task import Task
-from grete.api.topics.topic import Topic
+from grete.api.topics.topic import Topic, TopicPattern
 from grete.core.graph.topology import Stage, Stream, Topology, stream_topic
 from grete.errors import GraphError
 from grete.protocol.ids import TopicPartition
@@ -59,6 +59,7 @@ class Job:
         self._refuse_cycles()
         self._check_modes()
         check_log_names(self._topology, self.external_sinks())
+        check_patterns(name, self.stages, self._topology, self.external_sinks())
 
     def topology(self) -> Topology:
         """Return the graph by number, as the protocol needs it."""
@@ -100,6 +101,10 @@ class Job:
         read = {topic.name for stage in self.stages for topic in stage.topics_read()}
         written = (topic for stage in self.stages for topic in (*stage.topics_written(), *stage.dead_letters()))
         return {topic.name: topic for topic in written if topic.public or topic.name not in read}
+
+    def patterns(self) -> dict[str, TopicPattern[Any, Any]]:
+        """Return pattern → declaration of the topics that records name."""
+        return {pattern.pattern: pattern for stage in self.stages for pattern in stage.patterns()}
 
     @property
     def workers(self) -> int:

@@ -1,8 +1,11 @@
-"""Checks of topics from outside: partitions beside the tasks that read them (A2f), arguments for them alone."""
+"""Checks of topics outside: partitions beside the tasks that read them (A2f), arguments for them alone, patterns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import Any
 
 from grete.api.jobs.graph import StageGraph
+from grete.api.topics.topic import TopicPattern
 from grete.core.graph.topology import Topology
 from grete.errors import GraphError
 
@@ -70,4 +73,42 @@ def refuse_outside_arguments(consumer: StageGraph, topic: str, producer: str) ->
                 f"writes it: {_WHY[argument]}. Leave {argument}= out, or give it to the inputs where the records enter "
                 f"the job, or let a job of its own write {topic!r}",
                 stage=consumer.name,
+            )
+
+
+def tasks_writing(stages: Sequence[StageGraph], pattern: str) -> int:
+    """Return the number of tasks of the widest stage that writes topics of a pattern."""
+    return max(stage.partitions for stage in stages for each in stage.patterns() if each.pattern == pattern)
+
+
+def check_patterns(job: str, stages: Sequence[StageGraph], topology: Topology, outside: Iterable[str]) -> None:
+    """Refuse patterns by which a record could name a topic that is there for something else. Raises GraphError.
+
+    ``outside``: the topics outside of the job that it writes.
+    """
+    read = [topic for topics in topology.external_inputs.values() for topic in topics]
+    found: dict[str, TopicPattern[Any, Any]] = {}
+    for stage, pattern in ((each, pattern) for each in stages for pattern in each.patterns()):
+        where = f"stage {stage.name!r} writes TopicPattern({pattern.pattern!r})"
+        if stage.mode == "deterministic":
+            raise GraphError(
+                f"{where} and is deterministic: such a stage keeps for each topic what it has sent, so its topics are "
+                "declared. Let an aligned stage behind it write them",
+                stage=stage.name,
+            )
+        known = found.setdefault(pattern.pattern, pattern)
+        if known != pattern or known.by is not pattern.by:
+            raise GraphError(f"{where} in two declarations that differ: declare it once, share it", stage=stage.name)
+        named = next((topic for topic in sorted({*read, *outside}) if pattern.makes(topic)), None)
+        if named is not None or pattern.ends[0].startswith(f"{job}."):
+            what = (
+                f"topics of job {job!r} itself" if named is None else f"{named}, which the job has for something else"
+            )
+            raise GraphError(f"{where}, by which a record could name {what}: begin it otherwise", stage=stage.name)
+    for one, other in combinations(found.values(), 2):
+        (begin, end), (begin2, end2) = one.ends, other.ends
+        if (begin.startswith(begin2) or begin2.startswith(begin)) and (end.endswith(end2) or end2.endswith(end)):
+            raise GraphError(
+                f"TopicPattern({one.pattern!r}) and TopicPattern({other.pattern!r}) could name one topic: begin them "
+                "with different words"
             )

@@ -18,7 +18,7 @@ from grete.api.sinks.table import Table
 from grete.api.stateful.declaration import Stateful
 from grete.api.store import Store
 from grete.api.tasks.calls import BatchCall, Call
-from grete.api.topics.topic import Input, Output, Topic
+from grete.api.topics.topic import Input, Output, Topic, TopicPattern
 
 D = TypeVar("D")
 
@@ -27,7 +27,7 @@ FIRST, NEWEST = 1, 2
 _OF_STAGE = ("inputs", "outputs", "stores", "stateful", "calls")
 _HOLD_SERDES: tuple[type, ...] = (
     *(Input, Output, Store, Stateful, Call, BatchCall),
-    *(Topic, Files, Table, Http, External),
+    *(Topic, TopicPattern, Files, Table, Http, External),
 )
 
 
@@ -64,7 +64,7 @@ def outputs_in_two_ways(stage: StageGraph) -> list[str]:
     outputs = []
     for attribute, output in stage.outputs.items():
         target = as_declared(output).target
-        serdes = [target.value, *([one_key_serde(target.key)] if isinstance(target, Topic) else [])]
+        serdes = [target.value, *([one_key_serde(target.key)] if isinstance(target, Topic | TopicPattern) else [])]
         if any(map(written_in_two_ways, serdes)):
             outputs.append(f"{stage.shown}'s output {attribute}")
     return outputs

@@ -6,7 +6,7 @@ from typing import Any
 
 from grete.api.sinks.files import Files
 from grete.api.topics.deduplicate import ById, BySequence
-from grete.api.topics.topic import Input, Output, Topic
+from grete.api.topics.topic import Input, Output, Topic, TopicPattern
 from grete.errors import GraphError
 
 MS_MAX = 1 << 62  # of a time or a span, in ms: what is added to it stays an INT64
@@ -43,7 +43,7 @@ def check_errors(where: str, output: Output[Any, Any], stage: str, *, determinis
     """Raise GraphError for a policy of an output of which none may be set aside. ``where``: names the output."""
     if output.errors == "fail":
         return
-    if isinstance(output.target, (Topic, Files)):
+    if isinstance(output.target, (Topic, TopicPattern, Files)):
         raise GraphError(f"{where}: a topic and files refuse no output: leave errors= out", stage=stage)
     if deterministic:
         raise GraphError(

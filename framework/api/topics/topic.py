@@ -1,5 +1,6 @@
 """Topics and the two ends that a task may hold: Input and Output."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,13 +14,18 @@ from grete.api.sinks.files import Files
 from grete.api.sinks.http import Http
 from grete.api.sinks.table import Table
 from grete.api.topics.deduplicate import Deduplicate
-from grete.errors import ConfigError, TaskError
+from grete.errors import ConfigError, GraphError, TaskError
+from grete.protocol.ids import PARTITIONS_MAX, check_name
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 Null = Literal["refuse", "tombstone"]  # of a topic
 Time = Literal["record", "intake", "none"] | Callable[[V], int]  # of an input
+
+_PLACE = re.compile(r"\{[A-Za-z_]*\}")  # in the pattern of topics
+_PART = re.compile(r"[A-Za-z0-9_-]+")  # no dot: to Kafka "a.b" and "a_b" are one name
+AT_MOST = 10_000  # topics of one pattern: a broker has some thousands of partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,82 @@ class Topic(Generic[K, V]):
             refuse_was(serde, f"topic {self.name}")
             if isinstance(serde, RegistrySerde):
                 object.__setattr__(self, end, serde.of(self.name, end))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern(Generic[K, V]):
+    """Topics outside of the job: each record goes to the one that it names (Kafka Streams: TopicNameExtractor).
+
+    A topic is made when the first record names it. The job's metadata keep which there are; they stay.
+
+    Args:
+        pattern: Their names, with one place for what ``by`` returns, such as "alerts-{tenant}".
+        by: Makes that of the key and the value that are sent: letters, digits, "-" and "_".
+        at_most: The number of topics. A record that names one more is an error of that record: ``errors=`` of the input
+            says what becomes of it.
+        partitions: Of a topic that the job makes. None: as many as the widest stage that writes them has tasks.
+
+    Raises GraphError for a pattern or a number that cannot be.
+    """
+
+    pattern: str
+    key: Serde[K]
+    value: Serde[V]
+    by: Callable[[K, V], str] = field(kw_only=True, compare=False)
+    at_most: int = field(kw_only=True)
+    partitions: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without a record."""
+        where = f"TopicPattern({self.pattern!r})"
+        if len(_PLACE.findall(self.pattern)) != 1 or self.pattern.count("{") != 1:
+            raise GraphError(f'{where}: need one place for what by= returns, as in "alerts-{{tenant}}"')
+        begin, end = self.ends
+        try:
+            check_name("topic", f"{begin}x{end}" if begin else "")  # else a record could name any topic there is
+        except ValueError as error:
+            raise GraphError(f"{where}: {error}; the pattern begins with some of them") from error
+        if not callable(self.by):
+            raise GraphError(f"{where}: by={self.by!r}: need a function of key and value that returns text")
+        for name, number, most in (("at_most", self.at_most, AT_MOST), ("partitions", self.partitions, PARTITIONS_MAX)):
+            if (name == "at_most" or number is not None) and (type(number) is not int or not 1 <= number <= most):
+                raise GraphError(f"{where}: {name}={number!r}: need 1 to {most:,}")
+        for end_of, serde in (("key", self.key), ("value", self.value)):
+            refuse_no_serde(serde, f"the {end_of} of {where}")
+            if isinstance(serde, RegistrySerde):
+                raise GraphError(
+                    f"{where}: its {end_of} has a schema registry's serde, whose subject is a topic's: declare each "
+                    "Topic, or use another serde"
+                )
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The texts before the place and behind it."""
+        begin, end = _PLACE.split(self.pattern)
+        return begin, end
+
+    def of(self, part: str) -> Topic[K, V]:
+        """Return the topic that a record with this part goes to. Raises ConfigError: no topic could have the name."""
+        begin, end = self.ends
+        if not isinstance(part, str) or not _PART.fullmatch(part):
+            raise ConfigError(f"{self.pattern}: by= has returned {part!r}: need letters, digits, '-' and '_'")
+        try:
+            return Topic(check_name("topic", f"{begin}{part}{end}"), self.key, self.value, partitions=self.partitions)
+        except ValueError as error:
+            raise ConfigError(f"{self.pattern}: {error}") from error
+
+    def makes(self, topic: str) -> bool:
+        """Tell whether a record could name this topic."""
+        begin, end = self.ends
+        part = topic[len(begin) : len(topic) - len(end)]
+        return topic.startswith(begin) and topic.endswith(end) and bool(_PART.fullmatch(part))
+
+    def one_too_many(self, topic: str) -> TaskError:
+        """Return the error of a record that names a topic beyond the bound."""
+        return TaskError(
+            f"output to {self.pattern}: {topic!r} would be one topic more than at_most={self.at_most}: raise at_most=, "
+            "or let by= return fewer names; errors= of the input says what becomes of such a record"
+        )
 
 
 def encode_record(
@@ -181,6 +263,8 @@ class Input(Generic[K, V]):
 class Output(Generic[K, V]):
     """A class attribute of a task: write this topic, or to files, a table, a web service or a system of your own.
 
+    Of a TopicPattern each record goes to the topic that it names.
+
     On the running task ``send`` is bound.
 
     Args:
@@ -188,10 +272,10 @@ class Output(Generic[K, V]):
             the task, DeadLetter sets the output aside, "drop" counts it and continues. Not in deterministic mode.
     """
 
-    target: Topic[K, V] | Files[V] | Table[V] | Http[V] | External[V]
+    target: Topic[K, V] | TopicPattern[K, V] | Files[V] | Table[V] | Http[V] | External[V]
 
     @overload
-    def __init__(self, target: Topic[K, V]) -> None: ...
+    def __init__(self, target: Topic[K, V] | TopicPattern[K, V]) -> None: ...
 
     @overload
     def __init__(

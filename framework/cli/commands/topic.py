@@ -54,7 +54,7 @@ def topic_read(
 ) -> None:
     """Print the records of an external topic, decoded: partition, offset, key, value."""
     with named.read() as (job, log):
-        topics = external_topics(job)
+        topics = external_topics(job, log)
         if name not in topics:
             raise ConfigError(f"job {job.name!r} has no external topic {name!r}: it has {', '.join(sorted(topics))}")
         topic, places = topics[name], [TopicPartition(name, number) for number in range(log.partitions(name) or 0)]

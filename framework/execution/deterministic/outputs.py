@@ -16,7 +16,8 @@ from grete.execution.deterministic.remade import (
     unpack_released,
 )
 from grete.execution.records.frame_buffer import AnyHeaders, Buffer
-from grete.execution.records.outputs import HELD_BYTES, Append, HeldBytes
+from grete.execution.records.output_targets import Append
+from grete.execution.records.outputs import HELD_BYTES, HeldBytes
 from grete.ports import ExternalRecord
 from grete.protocol.frames import digest_records, encode_columns
 from grete.protocol.ids import TopicPartition

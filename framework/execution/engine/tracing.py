@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from grete.api.jobs.graph import StageGraph
 from grete.api.record import Record
-from grete.api.topics.topic import Topic
+from grete.api.topics.topic import Topic, TopicPattern
 from grete.core.graph.task_topology import TaskWiring
 from grete.core.graph.topology import Topology
 from grete.execution.records.encoding import SendFunction
@@ -125,9 +125,9 @@ class RecordTracing:
 
     def sender(self, target: object, send: SendFunction) -> SendFunction:
         """Return ``send``, which gives each output the context of the record whose code sends it; files have none."""
-        if not isinstance(target, Topic):
+        if not isinstance(target, Topic | TopicPattern):
             return send
-        spans, topic = self._spans, target.name
+        spans, topic = self._spans, target.name if isinstance(target, Topic) else target.pattern
 
         def traced(key: Any, value: Any, *, headers: Any = (), **more: Any) -> None:
             trace = CURRENT.trace

@@ -6,48 +6,27 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import lcm
 from operator import itemgetter
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol
 
 from grete.api.jobs.graph import StageGraph
 from grete.api.serdes.key import PartitionBy, partition_by
 from grete.api.serdes.serde import bytes_serde, functions_of, one_key_serde
-from grete.api.topics.topic import Topic, uses_registry
+from grete.api.topics.topic import Topic, TopicPattern, uses_registry
 from grete.core.graph.topology import Stream, Topology
 from grete.errors import ConfigError, TaskError
 from grete.execution.records.encoding import SendFunction, encoded_first, refused
 from grete.execution.records.frame_buffer import AnyHeaders, Buffer
+from grete.execution.records.output_targets import KNOWN_MAX, Append, Targets, TargetsOfAll, both_ends
+from grete.execution.records.topic_names import NamesInMemory, TopicNames, chooser
 from grete.ports import ExternalRecord
 from grete.protocol.frames import TIME_MS_MAX, encode_headers
 from grete.protocol.ids import TopicPartition
 from grete.settings import Settings
 
-Append = Callable[[Any, bytes | None, bytes | None, int, AnyHeaders], None]  # target, key, value, timestamp, headers
-P = TypeVar("P")
-
 HELD_BYTES = 200  # what an external record held in memory costs beyond its key and value
-_KNOWN_MAX = 1 << 14  # keys whose targets a sender remembers: about 2 MB of short keys
 _PARTITION = itemgetter(0)  # of an ExternalRecord
 _new = tuple.__new__  # a call in C: the named tuple's own ways to make one are in Python
-
-
-class _Targets(dict[bytes, P]):
-    """Key → the target for its partition, which is looked up in C when the key is known: keys repeat."""
-
-    def __init__(self, targets: Sequence[P], partition_by: PartitionBy) -> None:
-        """``targets``: one for each partition."""
-        super().__init__()
-        self._targets, self._partition_by = targets, partition_by
-
-    def __missing__(self, key: bytes) -> P:
-        """Work the target out, and remember it; where there is one only, no key need be hashed."""
-        if len(self._targets) == 1:
-            return self._targets[0]
-        if len(self) >= _KNOWN_MAX:
-            self.clear()
-        target = self[key] = self._targets[self._partition_by(key, len(self._targets))]
-        return target
 
 
 class HeldBytes(Protocol):
@@ -92,8 +71,11 @@ class Outputs:
         *,
         drop_external: bool = False,
         mode: OutputMode | None = None,
+        names: TopicNames | None = None,
     ) -> None:
         """``partitions`` gives the partition count of an external topic, None if there is no such topic.
+
+        ``names`` knows the topics that records name; None: nothing is written there.
 
         ``drop_external``: what goes outside is encoded, for a serde may refuse it, and counted; but for dead letters.
         """
@@ -105,6 +87,7 @@ class Outputs:
         self.sent_to = Counter[str]()  # the same by topic: that of a stream, or outside
         self._drop = drop_external
         self._mode = mode
+        self._names = NamesInMemory(None) if names is None else names
         self._stage = stage
         self._topology = topology
         self._frame_bytes_max = settings.frame_bytes_max
@@ -183,8 +166,18 @@ class Outputs:
         assert self.external_bytes >= HELD_BYTES * len(self._external), (self.external_bytes, len(self._external))
         assert self._external or not self.external_bytes, f"{self.external_bytes} bytes of records that were taken"
 
-    def sender(self, topic: Topic[Any, Any]) -> SendFunction:
+    def sender(self, target: Topic[Any, Any] | TopicPattern[Any, Any]) -> SendFunction:
         """Return Output.send for the topic: to every stage that reads it, or outside; if it is public, to both."""
+        if isinstance(target, TopicPattern):
+            share = KNOWN_MAX // target.at_most
+
+            def sender_of(topic: Topic[Any, Any], count: int) -> SendFunction:
+                append, targets = self._external_append(topic.name, count)
+                ends = self._drop_one if self._drop else append, targets
+                return self._encoding(topic, partition_by(topic.key), *ends, known_max=share)
+
+            return chooser(target, self._names, self._stage.partitions, sender_of)
+        topic = target
         streams = [s for s in self._topology.streams_out_of(self._stage.ordinal) if s.user_topic == topic.name]
         ends: list[tuple[Append, Sequence[Any]]] = []
         if streams:
@@ -192,7 +185,7 @@ class Outputs:
         if not streams or topic.public:
             append, targets = self._external_append(topic.name)
             ends.append((self._drop_one if self._drop else append, targets))
-        end = ends[0] if len(ends) == 1 else _both(*ends)
+        end = ends[0] if len(ends) == 1 else both_ends(*ends)
         place = partition_by(topic.key)
         if not uses_registry(topic):
             return self._encoding(topic, place, *end)
@@ -201,7 +194,7 @@ class Outputs:
     def dead_letter(self, topic: Topic[Any, Any]) -> Callable[[bytes | None, bytes | None, int, AnyHeaders], None]:
         """Return the function that writes a record of bytes, (key, value, timestamp, headers), to an external topic."""
         append, targets = self._external_append(topic.name)
-        target_of, count, next_turn = _Targets(targets, partition_by(topic.key)), len(targets), self._next_turn
+        target_of, count, next_turn = Targets(targets, partition_by(topic.key)), len(targets), self._next_turn
 
         def write(key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders) -> None:
             append(targets[next_turn(count)] if key is None else target_of[key], key, value, timestamp, headers)
@@ -222,11 +215,16 @@ class Outputs:
         return frames
 
     def _encoding(
-        self, topic: Topic[Any, Any], place: PartitionBy, append: Append, targets: Sequence[Any]
+        self,
+        topic: Topic[Any, Any],
+        place: PartitionBy,
+        append: Append,
+        targets: Sequence[Any],
+        known_max: int = KNOWN_MAX,
     ) -> SendFunction:
         """Return the sender that encodes, chooses a partition and appends to its target."""
         encode_key, encode_value = functions_of(one_key_serde(topic.key))[0], functions_of(topic.value)[0]
-        outputs, name, target_of, count = self, topic.name, _Targets(targets, place), len(targets)
+        outputs, name, target_of, count = self, topic.name, Targets(targets, place, known_max), len(targets)
         next_turn = self._next_turn
         named = getattr(targets, "common", count)  # partitions that a sender may name
 
@@ -267,7 +265,7 @@ class Outputs:
         used, journal = self._used, self._journal
         keyed = [self._streams[stream.topic] for stream in streams if not stream.broadcast]
         whole = tuple(buffer for stream in streams if stream.broadcast for buffer in self._streams[stream.topic])
-        targets: Sequence[tuple[Buffer, ...]] = _TargetsOfAll(keyed, whole)
+        targets: Sequence[tuple[Buffer, ...]] = TargetsOfAll(keyed, whole)
         if len(counts := {len(buffers) for buffers in keyed}) < 2:
             count = next(iter(counts), streams[0].partitions)
             targets = [(*(buffers[p] for buffers in keyed), *whole) for p in range(count)]
@@ -288,9 +286,9 @@ class Outputs:
 
         return append if self._mode is None else self._mode.stream_append(append), targets
 
-    def _external_append(self, topic: str) -> tuple[Append, Sequence[Any]]:
+    def _external_append(self, topic: str, count: int | None = None) -> tuple[Append, Sequence[Any]]:
         """Return (append to a partition of the external topic, the targets). Raises ConfigError if there is none."""
-        count = self._partitions(topic)
+        count = count or self._partitions(topic)
         if not count:
             raise ConfigError(f"output topic {topic!r} does not exist: create it, then start the job", topic=topic)
         partitions = [TopicPartition(topic, p) for p in range(count)]
@@ -305,43 +303,3 @@ class Outputs:
             outputs.external_bytes += HELD_BYTES + len(key or b"") + len(value or b"")
 
         return append, partitions
-
-
-class _TargetsOfAll(Sequence[tuple[Any, ...]]):
-    """The targets of a topic with several ends: as many as each end's number of partitions divides.
-
-    So a key, or a turn, has in each of them the partition that it would have there alone. ``whole`` is in each target.
-    """
-
-    def __init__(self, ends: Sequence[Sequence[Any]], whole: tuple[Any, ...] = ()) -> None:
-        self._ends, self._whole = ends, whole
-        self.common = min((getattr(end, "common", len(end)) for end in ends), default=1)  # partitions that all have
-
-    def __len__(self) -> int:
-        return lcm(*(len(end) for end in self._ends))
-
-    @overload
-    def __getitem__(self, index: int) -> tuple[Any, ...]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[tuple[Any, ...]]: ...
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        return *(end[index % len(end)] for end in self._ends), *self._whole
-
-
-def _both(
-    inside: tuple[Append, Sequence[Any]], outside: tuple[Append, Sequence[Any]]
-) -> tuple[Append, Sequence[tuple[Any, Any]]]:
-    """Return (append to the streams and to the external topic, the targets) of a public topic."""
-    append_inside, append_outside = inside[0], outside[0]
-
-    def append(
-        target: tuple[Any, Any], key: bytes | None, value: bytes | None, timestamp: int, headers: AnyHeaders
-    ) -> None:
-        append_inside(target[0], key, value, timestamp, headers)
-        append_outside(target[1], key, value, timestamp, headers)
-
-    return append, _TargetsOfAll((inside[1], outside[1]))

@@ -12,7 +12,7 @@ from grete.api.serdes.serde import decode_error, shortened
 from grete.api.stateful.declaration import Give, Stateful
 from grete.api.tasks.methods import ReturnError
 from grete.api.tasks.timers import Clock, Timer
-from grete.api.topics.topic import DeadLetter, Errors, Input, Topic
+from grete.api.topics.topic import DeadLetter, Errors, Input, Topic, TopicPattern
 from grete.errors import FrameworkError, OutputRefused, SerdeError, TaskError
 from grete.execution.records.decoding import decoders, headers_of
 from grete.execution.records.user_traceback import user_line, user_traceback
@@ -168,7 +168,7 @@ def output_refusers(site: Site) -> dict[str, SetAside]:
     return {
         target_of(name, target): _output_aside(site, name, policy)
         for name, target, policy in declared
-        if policy != "fail" and not isinstance(target, Topic)
+        if policy != "fail" and not isinstance(target, Topic | TopicPattern)
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from grete.api.tasks.context import Context
 from grete.api.tasks.methods import is_async, run_now
 from grete.api.tasks.task import Task
-from grete.api.topics.topic import Topic
+from grete.api.topics.topic import Topic, TopicPattern
 from grete.errors import TaskError
 from grete.execution.calls.binding import bind_calls, in_place, in_turn
 from grete.execution.calls.effects import IsolatedStore
@@ -89,7 +89,7 @@ class Instance:
             target = output.target
             send = (
                 self._site.outputs.sender(target)
-                if isinstance(target, Topic)
+                if isinstance(target, Topic | TopicPattern)
                 else self._site.outbox.sender(attribute, target)
             )
             setattr(task, attribute, bound(output, send=self.tracing.sender(target, in_turn(self._records, send))))

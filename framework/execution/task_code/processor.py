@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from grete.api.tasks.context import Context
-from grete.api.topics.topic import Topic
+from grete.api.topics.topic import Topic, TopicPattern
 from grete.errors import Halted, SerdeError
 from grete.execution.calls.binding import due_among, in_turn, records_of
 from grete.execution.calls.flight import Records
@@ -92,7 +92,7 @@ class Processor:
         outputs.clear()
         declared = self.job_task.stage.outputs.items()
         site.outbox.refusals.by_target = output_refusers(site)
-        site.outbox.reload({name: o.target for name, o in declared if not isinstance(o.target, Topic)})
+        site.outbox.reload({name: o.target for name, o in declared if not isinstance(o.target, Topic | TopicPattern)})
         self.entries.reload()
         site.timers.reload(self.entries.number(STREAM_TIME, BEFORE_ALL))
         if self.time is not None:

@@ -128,7 +128,7 @@ class Browse:
 
     def topic(self, log: JobLogReader, arguments: Arguments) -> RowsPage | LatestPage:
         """Return records of a ``topic`` outside: see ``_records``. ``key``, ``from``, ``to`` choose of the latest."""
-        topics = external_topics(self._job)
+        topics = external_topics(self._job, log)
         name = arguments.get("topic", "")
         if name not in topics:
             raise ConfigError(f"the job has no topic {name!r} outside: it has {', '.join(sorted(topics))}")

@@ -10,6 +10,7 @@ from grete.api.sinks.external import External
 from grete.api.sinks.files import Files
 from grete.api.sinks.http import Http
 from grete.api.sinks.table import Table
+from grete.api.topics.topic import TopicPattern
 from grete.quoting import ShowRecords
 from grete.settings import Settings
 
@@ -137,4 +138,6 @@ def _sink(target: object) -> str | None:
         return f"table {target.table}"
     if isinstance(target, Http):
         return "web service"
+    if isinstance(target, TopicPattern):
+        return f"topics {target.pattern}"
     return f"sink {target.name}" if isinstance(target, External) else None

@@ -244,7 +244,7 @@ def _inputs(stages: StageChanges, definition: Definition, pinned: Topology, job:
 
 def _outputs(definition: Definition, job: Job) -> Iterator[PlanRow]:
     """Yield the topics for readers outside that have come or gone."""
-    before, now = {*definition["public"]}, {*job.external_sinks()}
+    before, now = {*definition["public"], *definition.get("patterns", ())}, {*job.external_sinks(), *job.patterns()}
     read = {topic.name for stage in job.stages for topic in stage.topics_read()}
     for topic in sorted(before - now - read):
         what = f"output topic {topic!r} is no longer written"

@@ -12,6 +12,7 @@ from grete.execution.build import check_stage
 from grete.job.copies import note_place, refuse_copy
 from grete.job.directory import JobDirectory
 from grete.job.metadata import check_guarantee, guarantee_entry, has_pins
+from grete.job.named_topics import check_bounds, topics_there
 from grete.job.topics import missing_topics
 from grete.logs.topic_identity import check_topics, pin_topics
 from grete.ports import JobLog, JobLogReader, JobMetadata
@@ -54,6 +55,7 @@ def prepare(
     check_guarantee(found, job.name, settings, job.modes)
     for graph in job.stages:
         check_stage(graph, job.topology(), settings)
+    check_bounds(job, found)
     check_broadcast(job, log)
     if not job_directory.address.embedded:
         _refuse_shared_topics(job, log)  # first: what is in them is of another job
@@ -87,7 +89,7 @@ def prepare(
     pin_definition(job, log, metadata, job_directory.state_directory, beside, lost=not has_pins(found))
     if job_directory.address.embedded:
         note_place(job, metadata, job_directory.directory)
-    log.watch(list(job.external_sinks()))
+    log.watch([*job.external_sinks(), *topics_there(job, log)])
     return metadata
 
 

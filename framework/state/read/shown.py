@@ -13,8 +13,9 @@ from grete.api.serdes.serde import Serde, bytes_serde, int64, ordered_int64, utf
 from grete.api.topics.topic import Topic
 from grete.errors import ConfigError, FrameworkError, SerdeError
 from grete.execution.records.decoding import decode_of
+from grete.job.named_topics import topics_there
 from grete.logs.partition_reader import rows_left
-from grete.ports import LogReader, LogRow
+from grete.ports import JobLogReader, LogReader, LogRow
 from grete.protocol.ids import TopicPartition
 
 
@@ -113,9 +114,10 @@ def printable_json(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
-def external_topics(job: Job) -> dict[str, Topic[Any, Any]]:
-    """Return name → topic outside of the job, of those that it reads and those that it writes."""
-    topics: dict[str, Topic[Any, Any]] = dict(job.external_sinks())
+def external_topics(job: Job, log: JobLogReader | None = None) -> dict[str, Topic[Any, Any]]:
+    """Return name → topic outside of the job, of those that it reads, those that it writes, and those records named."""
+    known = {} if log is None else topics_there(job, log)
+    topics: dict[str, Topic[Any, Any]] = {**job.external_sinks(), **known}
     externals = {topic for stage in job.stages for topic in job.topology().externals_of(stage.ordinal)}
     return topics | {t.name: t for stage in job.stages for t in stage.topics_read() if t.name in externals}
 

@@ -11,6 +11,7 @@ from grete.execution.deterministic.determinism_lint import check_worker
 from grete.execution.limits import FETCH_PARTS, progress_pace_ms
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
+from grete.job.named_topics import JobTopicNames
 from grete.logs.patience import Patience
 from grete.ports import Reads
 from grete.settings import Settings
@@ -49,7 +50,8 @@ def open_log(
         job.count_broadcast(log.partitions)
         tasks = [wire(job.topology(), graph.ordinal, partition) for graph, partition in hosted]
         metadata = prepare(job, log, job_directory, settings, tasks=tasks)
-        return OpenedLog(log, patience, JobKeys(job, metadata, job_directory, settings))
+        names = JobTopicNames(job, log, metadata, job_directory)
+        return OpenedLog(log, patience, JobKeys(job, metadata, job_directory, settings), names)
     except BaseException:
         log.close()
         raise

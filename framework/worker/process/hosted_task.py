@@ -14,6 +14,7 @@ from grete.execution.build import assemble
 from grete.execution.calls.shared import shared_calls
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.engine.joint_progress import JointProgress
+from grete.execution.records.topic_names import TopicNames
 from grete.execution.sinks.outbox_executor import ThreadExecutor
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
@@ -40,6 +41,7 @@ class SharedParts:
     mono_ms: Callable[[], float]
     keys: JobKeys | None
     joint: JointProgress
+    names: TopicNames | None = None
     owners: Iterator[int] = field(default_factory=itertools.count)  # one for each life of a task: see WorkerTask.life
     fetching: set[Path] = field(default_factory=set)  # directories of stores whose snapshot a thread still fetches
 
@@ -89,6 +91,7 @@ class WorkerTask:
             caller=shared_calls() if graph.awaits else None,
             gathers=True,
             joint=shared.joint,
+            names=shared.names,
         )
 
     def give_up(self, driver: TaskDriver, error: FrameworkError | None, in_use: Collection[TopicPartition]) -> None:

@@ -11,6 +11,7 @@ from grete.api.jobs.job import Job
 from grete.errors import ExitCode, LogAway, Refused, TransientError
 from grete.execution.engine.driver import TaskDriver
 from grete.execution.engine.joint_progress import JointProgress
+from grete.execution.records.topic_names import TopicNames
 from grete.job.directory import JobDirectory
 from grete.job.key_check import JobKeys
 from grete.logs.patience import Patience
@@ -42,11 +43,15 @@ def mono_ms() -> float:
 
 @dataclass(frozen=True, slots=True)
 class OpenedLog:
-    """The log of a worker, its patience, and what checks the keys of external inputs there; None: nothing does."""
+    """The log of a worker, its patience, and what checks the keys of external inputs there; None: nothing does.
+
+    ``names`` knows the topics that records name.
+    """
 
     log: JobLog
     patience: Patience = field(default_factory=Patience)
     keys: JobKeys | None = None
+    names: TopicNames | None = None
 
 
 class GracefulStop:
@@ -115,8 +120,9 @@ class Worker:
         """
         self._log, self.patience, self._settings = opened.log, opened.patience, settings
         memory = RocksMemory(settings.rocksdb_bytes)
+        joint = JointProgress(opened.log, mono_ms)
         shared = SharedParts(
-            job, opened.log, job_directory, settings, memory, mono_ms, opened.keys, JointProgress(opened.log, mono_ms)
+            job, opened.log, job_directory, settings, memory, mono_ms, opened.keys, joint, opened.names
         )
         self.hosting = Hosting(partitions, shared, stage=stage, fenced=fenced)
         self._meter = WorkerMeter(memory, lambda: [task.directory for task in self.hosting.tasks.values()])
