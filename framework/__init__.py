@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from grete.api.topics.deduplicate import ById, BySequence
     from grete.api.topics.reader import Once
     from grete.api.topics.topic import DeadLetter, Input, Output, Topic, TopicPattern
-    from grete.clients import Client, ExternalSource, SourceRecord, Writer
+    from grete.clients import AsyncClient, Client, ExternalSource, SourceRecord, Writer
 
 __all__ = [
+    "AsyncClient",
     "BatchCall",
     "ById",
     "BySequence",
@@ -85,6 +86,7 @@ __all__ = [
     "VersionedStore",
     "Window",
     "Writer",
+    "async_client",
     "avro",
     "bytes_serde",
     "client",
@@ -129,7 +131,7 @@ _NAMES = {
     "grete.api.tasks.trace_ids": ("TraceIds",),
     "grete.api.stateful.versioned": ("VersionedStore",),
     "grete.api.stateful.windows": ("Every", "Window"),
-    "grete.clients": ("Client", "ExternalSource", "SourceRecord", "Writer"),
+    "grete.clients": ("AsyncClient", "Client", "ExternalSource", "SourceRecord", "Writer"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -144,6 +146,15 @@ def client(
     from grete.clients import Client
 
     return Client(job, log=log, kafka_config=kafka_config, directory=directory)
+
+
+def async_client(
+    job: "Job", *, log: str = "embedded", kafka_config: "Path | None" = None, directory: "Path | None" = None
+) -> "AsyncClient":
+    """Return the same for a program of asyncio, such as a web app: its calls are awaited. Raises ConfigError."""
+    from grete.clients import AsyncClient
+
+    return AsyncClient(job, log=log, kafka_config=kafka_config, directory=directory)
 
 
 if not TYPE_CHECKING:  # else each name would be there, as Any

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -112,6 +112,12 @@ class Client(Closable):
         ``after``: partition → offset of the last record that is not wanted any more. ``follow``: go on with what comes,
         until the caller stops asking. Raises ConfigError: the job does not write the topic, or has not run; SerdeError.
         """
+        return self._in_one_thread(self._records(self.steps(topic, after=after or {}, follow=follow)))
+
+    def steps(
+        self, topic: Topic[K, V], *, after: Mapping[int, int], follow: bool = True
+    ) -> Iterator[Record[K, V] | None]:
+        """Return the same, with None among them where there is no more for now. Raises as ``outputs``."""
         self._check_thread()
         patterns = self.job.patterns().values()
         if topic.name not in self.job.external_sinks() and not any(each.makes(topic.name) for each in patterns):
@@ -124,11 +130,18 @@ class Client(Closable):
         count = self._log.partitions(topic.name)
         if count is None:
             raise ConfigError(f"topic {topic.name!r} is not there yet: run the job first", topic=topic.name)
-        return self._in_one_thread(self._records(topic, range(count), after or {}, follow=follow))
+        return self._steps(topic, range(count), after, follow=follow)
 
-    def _records(
-        self, topic: Topic[K, V], partitions: range, after: Mapping[int, int], *, follow: bool
-    ) -> Iterator[Record[K, V]]:
+    def _records(self, steps: Iterator[Record[K, V] | None]) -> Iterator[Record[K, V]]:
+        for record in steps:
+            if record is None:
+                time.sleep(FOLLOW_S)
+            else:
+                yield record
+
+    def _steps(
+        self, topic: Topic[K, V], partitions: Sequence[int], after: Mapping[int, int], *, follow: bool
+    ) -> Iterator[Record[K, V] | None]:
         once = Once() if self._is_numbered(topic) else None
         followers = []
         for number in partitions:
@@ -144,7 +157,7 @@ class Client(Closable):
                     new = True
                     yield record
             if not new:
-                time.sleep(FOLLOW_S)
+                yield None
 
     def _is_numbered(self, topic: Topic[Any, Any]) -> bool:
         """Tell whether the topic's records have the numbers of deterministic stages, and nothing else is in it."""
@@ -165,6 +178,15 @@ class Client(Closable):
         self._check_thread()
         store = _checked(store)
         return next((value for _, value in self._state.find(store, key)), default)
+
+    def range(self, store: Store[K, V], start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
+        """Yield committed (key, value), start <= key < end, in key order within a partition; None: that side is open.
+
+        Raises ConfigError as ``get`` does.
+        """
+        self._check_thread()
+        store = _checked(store)
+        return self._in_one_thread(self._state.range(store, start, end))
 
     def prefix(self, store: Store[K, V], prefix: K | tuple[Any, ...]) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with the encoded ``prefix``, in key order within a partition.

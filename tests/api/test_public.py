@@ -43,6 +43,7 @@ def test_the_designs_word_count_runs() -> None:
 def test_the_public_names_are_these() -> None:
     """A name is added to or taken from the public API on purpose."""
     assert grete.__all__ == [
+        "AsyncClient",
         "BatchCall",
         "ById",
         "BySequence",
@@ -79,11 +80,13 @@ def test_the_public_names_are_these() -> None:
         "Timer",
         "Timers",
         "Topic",
+        "TopicPattern",
         "TraceIds",
         "TumblingWindow",
         "VersionedStore",
         "Window",
         "Writer",
+        "async_client",
         "avro",
         "bytes_serde",
         "client",

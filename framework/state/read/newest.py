@@ -5,7 +5,7 @@ machine since, and then the store here is outdated. Tasks whose store cannot ans
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -99,6 +99,18 @@ class NewestReader(Closable):
         """Return the checkpoint whose state was read last of a partition; None: it has committed none."""
         return self._checkpoints.get(f"{place_of(self._job, store)[0].name}-{partition}")
 
+    def range(self, store: Store[K, V], start: K | None, end: K | None) -> Iterator[tuple[K, V]]:
+        """Yield (key, value), start <= key < end, in key order within a partition; None leaves that side open."""
+        begin, until = (None if key is None else key_bytes(self._job, store, key) for key in (start, end))
+        for partition in self._partitions(store):
+            for raw_key, raw in self.raw(store, b"", partition, begin or b""):
+                if until is not None and raw_key >= until:
+                    break
+                yield decoded_row(store, raw_key, raw)
+
+    def _partitions(self, store: Store[Any, Any]) -> Sequence[int]:
+        return range(place_of(self._job, store)[0].partitions)
+
     def sizes(self, store: Store[Any, Any]) -> Iterator[StoreSize]:
         """Yield the size of each task's part of a store: every entry is looked at."""
         stage, number = place_of(self._job, store)
@@ -114,7 +126,7 @@ class NewestReader(Closable):
         self._local.close()
 
     def _scan(self, store: Store[K, V], prefix: bytes) -> Iterator[tuple[K, V]]:
-        for partition in range(place_of(self._job, store)[0].partitions):
+        for partition in self._partitions(store):
             yield from (decoded_row(store, *row) for row in self.raw(store, prefix, partition))
 
     def raw(
