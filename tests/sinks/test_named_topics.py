@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from grete import client
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory
 from grete.job.loader import load_job
@@ -136,6 +137,11 @@ def test_named_topics_survive_kills_and_a_rescale(tmp_path: Path) -> None:
         scene.work(local, ["acme", "fred", "echo", "gina"], rng)
         scene.check(local, counts | {"routing-of-echo": 3})
         assert scene.rows(local, "routing-letters")
+    job = load_job(str(scene.path))
+    with client(job, directory=scene.place.directory) as reader:
+        acme = [record.value for record in reader.outputs(job.patterns()["routing-of-{tenant}"].of("acme"))]
+    assert {value.split()[0] for value in acme} == {"acme"}
+    assert "acme 0" in acme
     assert "acme 0" in grete("topic", "read", "routing.py", "routing-of-acme", cwd=tmp_path)
     refused = scene.path.read_text().replace("at_most=5", "at_most=4")
     scene.path.write_text(refused)

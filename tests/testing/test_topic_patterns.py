@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from grete import DeadLetter, Input, Job, Output, Record, Task, Topic, TopicPattern, json, utf8
+from grete import Call, DeadLetter, Input, Job, Output, Record, Task, Topic, TopicPattern, json, utf8
 from grete.errors import GraphError, TaskError
 from grete.testing import Kit
 
@@ -91,6 +91,42 @@ def test_without_a_policy_it_stops_the_task() -> None:
     kit.feed_all(alerts, [*FED[:3], ("host", "dora 1")])
     with pytest.raises(TaskError, match="'alerts-dora' would be one topic more than at_most=3"):
         kit.run()
+
+
+@pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "none"])
+def test_each_guarantee_has_named_topics(guarantee: Any) -> None:
+    """Without a crash each record is there once."""
+    kit = Kit(job, processing_guarantee=guarantee)
+    kit.feed_all(alerts, FED)
+    kit.run()
+    assert sorted(record.value for record in kit.outputs(Route.out)) == sorted(value for _, value in FED)
+
+
+def echo(text: str) -> str:
+    """Return the text."""
+    return text
+
+
+class Asking(Task):
+    """Sends what a service has answered: a record is refused when its turn comes."""
+
+    alerts = Input(alerts, errors=DeadLetter(letters))
+    ask = Call(echo, result=utf8)
+    out = Output(by_tenant)
+
+    async def process(self, record: Record[str, str]) -> None:
+        """Ask and send."""
+        self.out.send(record.key, await self.ask(record.value))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_record_with_calls_names_its_topic_in_its_turn(seed: int) -> None:
+    """The first three names have topics, whatever answer comes first; one more is an error of its record."""
+    kit = Kit(Job("asking", stages=[Asking]))
+    kit.feed_all(alerts, [*FED[:6], ("host", "dora 1"), *FED[6:9]])
+    kit.run(crashes=3, seed=seed)
+    assert [record.value for record in kit.outputs(letters)] == ["dora 1"]
+    assert sorted(record.value for record in kit.outputs(Asking.out)) == sorted(value for _, value in FED[:9])
 
 
 def pattern(text: str, **more: Any) -> TopicPattern[str, str]:

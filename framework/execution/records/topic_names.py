@@ -38,10 +38,10 @@ class NamesInMemory:
         if topic not in known:
             if self._log is not None and len(known) >= pattern.at_most:
                 raise pattern.one_too_many(topic)
-            count = pattern.partitions or tasks
+            found = None if self._log is None else self._log.partitions(topic)
+            known[topic] = count = found or pattern.partitions or tasks
             if self._log is not None:
                 self._log.create_topic(topic, count, plain=True)
-            known[topic] = count
         return known[topic]
 
 
