@@ -92,7 +92,15 @@ class SerdeError(TaskError):
 
 
 class TransientError(FrameworkError):
-    """A log or disk did not answer in time or is full: the process exits 1 and is restarted with back-off."""
+    """A log, disk or service did not answer in time, or is full: it is tried again, or the process is restarted.
+
+    ``wait_ms``: what was asked has said that it takes nothing before, such as by ``Retry-After``. A sink waits for an
+    hour of it at most, a ``Call`` for its ``timeout_ms``.
+    """
+
+    def __init__(self, text: str = "", *, wait_ms: int = 0, **fields: Any) -> None:
+        super().__init__(text, **fields)
+        self.wait_ms = wait_ms
 
 
 class LogAway(TransientError):

@@ -14,6 +14,7 @@ SLOW_LOOK_MS = 1_000  # between two looks at the end of a partition of outputs, 
 CHECKPOINT_ASK_PARTS = 4  # a task that holds this part of its bound asks for a checkpoint: the rest lasts until then
 CALLS_LOOK_MS = 2.0  # between two looks whether calls have returned: a look costs some 50 µs, and a call takes longer
 SINK_LOOK_MS_MAX = 20.0  # between two looks at a step of a sink that takes long
+SINK_WAIT_MS_MAX = 3_600_000  # that a service may ask for by Retry-After; a longer one is asked again then
 
 # --- records between two checkpoints, exactly once ---
 

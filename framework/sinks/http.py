@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -114,12 +115,12 @@ class HttpSink:
         reused = self._connection is not None
         try:
             try:
-                status, told = self._request(body, headers)
+                status, told, wait_ms = self._request(body, headers)
             except (OSError, http.client.HTTPException):
                 if not reused:
                     raise
                 self.close()  # a service ends connections that have been idle: the key makes a second request safe
-                status, told = self._request(body, headers)
+                status, told, wait_ms = self._request(body, headers)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise TransientError(
@@ -130,7 +131,8 @@ class HttpSink:
         text = f"{self.name} has answered {status} to the output with {KEY} {headers[KEY]}: {error_text(told)}"
         if status >= 500 or status in _PASSES:
             self.close()
-            raise TransientError(f"{text}: check the service")
+            asks = f", and asks for {wait_ms:,} ms of rest" if wait_ms else ""
+            raise TransientError(f"{text}{asks}: check the service", wait_ms=wait_ms)
         advice = (
             ": repair the service, or what it is asked for, and start the job again: this output is sent first, with "
             "the same key"
@@ -139,8 +141,8 @@ class HttpSink:
             raise Halted(text + advice, code=HaltCode.SINK_REFUSES)
         raise OutputRefused(text, advice + WAYS, key=headers[KEY])
 
-    def _request(self, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
-        """Return the status, and the beginning of what the service said."""
+    def _request(self, body: bytes, headers: dict[str, str]) -> tuple[int, str, int]:
+        """Return the status, the beginning of what the service said, and for how many ms it wants no other request."""
         if self._connection is None:
             kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
             assert self._url.hostname is not None
@@ -151,11 +153,12 @@ class HttpSink:
         self._connection.request("POST", self._path, body, headers)
         answer = self._connection.getresponse()
         told = answer.read(_TOLD_MAX).decode(errors="replace")
+        wait_ms = _wait_ms(answer.headers.get("Retry-After", ""))
         for _ in range(_ANSWER_BYTES_MAX // _READ_BYTES):
             if not answer.read(_READ_BYTES):  # to its end: else the connection cannot be used again
-                return answer.status, told
+                return answer.status, told, wait_ms
         self.close()
-        return answer.status, told
+        return answer.status, told, wait_ms
 
     def _key(self) -> str:
         """Return the key of the output: who sends it, its checkpoint, its number there. It is the same ever after."""
@@ -195,6 +198,16 @@ class _Until(io.RawIOBase):
         """Let go of the socket."""
         self._bytes.close()
         super().close()
+
+
+def _wait_ms(text: str) -> int:
+    """Return the ms that a ``Retry-After`` asks for: seconds, or a date (RFC 9110); 0: it says neither."""
+    if text.isascii() and text.isdecimal():
+        return int(text[:9]) * 1_000
+    try:
+        return max(0, int(1_000 * (parsedate_to_datetime(text).timestamp() - time.time())))
+    except (ValueError, OverflowError):
+        return 0
 
 
 def _resolved(text: str, what: str) -> str:

@@ -18,6 +18,7 @@ class Service:
 
     def __init__(self) -> None:
         self.faults: list[int | str] = []
+        self.retry_after = ""  # beside the answer of a fault
         self.refuses: Callable[[bytes], int | None] = lambda _: None
         self.taken: list[tuple[str, bytes]] = []
         self.requests: list[tuple[str, dict[str, str]]] = []  # path, headers
@@ -66,6 +67,8 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
                 return
             text = b"said why"
             self.send_response(answer)
+            if service.retry_after and answer != 200:
+                self.send_header("Retry-After", service.retry_after)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)

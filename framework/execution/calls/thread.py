@@ -14,10 +14,11 @@ from functools import partial
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, ClassVar, TypeVar
 
-from tenacity import AsyncRetrying, stop_after_attempt, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, stop_after_attempt, wait_random_exponential
 
 from grete import python_start
 from grete.api.tasks.calls import AnyCall, BatchCall, Call
+from grete.errors import TransientError
 from grete.execution.calls.batches import Batches
 
 T = TypeVar("T")
@@ -101,11 +102,16 @@ async def _attempts(call: AnyCall, once: Callable[[], Coroutine[Any, Any, Any]])
     """Return the result of the first attempt that has one. Raises what the last one raised."""
     pauses = wait_random_exponential(multiplier=PAUSE_S, max=PAUSE_S_MAX)
 
+    def pause(state: RetryCallState) -> float:
+        error = None if state.outcome is None else state.outcome.exception()
+        asked_ms = error.wait_ms if isinstance(error, TransientError) else 0
+        return max(pauses(state), min(asked_ms, call.timeout_ms) / 1000)
+
     async def attempt() -> Any:
         async with asyncio.timeout(call.timeout_ms / 1000):
             return await once()
 
-    return await AsyncRetrying(stop=stop_after_attempt(call.attempts), wait=pauses, reraise=True)(attempt)
+    return await AsyncRetrying(stop=stop_after_attempt(call.attempts), wait=pause, reraise=True)(attempt)
 
 
 class _Spawned(SpawnProcess):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from grete.errors import OutputRefused, TransientError
-from grete.execution.limits import SINK_LOOK_MS_MAX
+from grete.execution.limits import SINK_LOOK_MS_MAX, SINK_WAIT_MS_MAX
 
 T = TypeVar("T")
 
@@ -69,6 +69,8 @@ def _run(future: "Future[Any]", step: Step) -> None:
 class Retries:
     """Failures of a step in a row, and the wait before the next attempt: it doubles up to ``wait_ms_max``.
 
+    It is longer if the error says so.
+
     ``trouble``: the last error, until what failed succeeds. ``due_ms``: of the next attempt.
     """
 
@@ -90,6 +92,7 @@ class Retries:
     def failed(self, step: object, error: TransientError, now_ms: float) -> None:
         """Note a failure, and plan the next attempt."""
         wait_ms = min(self._wait_ms << min(self._failures, 20), self._wait_ms_max)
+        wait_ms = max(wait_ms, min(error.wait_ms, SINK_WAIT_MS_MAX))
         self._failures, self._failing, self.trouble = self._failures + 1, step, str(error)
         self.due_ms = now_ms + wait_ms
         logger.warning("sink in trouble, will be tried again", extra={"error": str(error), "wait_ms": wait_ms})
