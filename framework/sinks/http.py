@@ -44,11 +44,11 @@ class HttpSink:
             raise ConfigError(str(error)) from error
         self.name = f"web service {shown_url(declared.url)}"
         self._url = urlsplit(url)
-        self._path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
         plain = "text/plain; charset=utf-8" if declared.value == utf8 else "application/octet-stream"
         self._headers = {"Content-Type": "application/json" if holds_json(declared.value) else plain}
         self._headers |= {name: _resolved(value, f"{declared!r}: header") for name, value in declared.headers.items()}
         self._timeout_s = declared.timeout_ms / 1000
+        self.pace_ms = 0.0 if declared.per_second is None else 1000 / declared.per_second  # from one to the next
         self._owner = ""
         self._connection: http.client.HTTPConnection | None = None
         self._checkpoint_id = self._number = 0
@@ -150,7 +150,8 @@ class HttpSink:
             self._connection.response_class = _Answer
         if self._connection.sock is not None:
             self._connection.sock.settimeout(self._timeout_s)  # of the answer before, less was left
-        self._connection.request("POST", self._path, body, headers)
+        path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
+        self._connection.request("POST", path, body, headers)
         answer = self._connection.getresponse()
         told = answer.read(_TOLD_MAX).decode(errors="replace")
         wait_ms = _wait_ms(answer.headers.get("Retry-After", ""))

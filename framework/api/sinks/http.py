@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,13 +23,15 @@ class Http(Generic[V]):
 
     ``url``: http:// or https://, or ``env:NAME`` for one in an environment variable of the worker. ``headers``: more of
     them; a value ``env:NAME`` comes from the environment, too, as a token should. ``timeout_ms``: for an answer.
-    Raises GraphError for a url that is no such thing, or that holds a password.
+    ``per_second``: the most requests of the whole job in a second; each task has its share, by the number of partitions
+    of the stage. Raises GraphError for a url that is no such thing, or that holds a password.
     """
 
     url: str
     value: Serde[V]
     headers: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
     timeout_ms: int = field(default=10_000, kw_only=True)
+    per_second: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check what can be checked without the service."""
@@ -36,6 +39,8 @@ class Http(Generic[V]):
             check_url(self.url, repr(self))
         if self.timeout_ms < 1:
             raise GraphError(f"{self!r}: timeout_ms = {self.timeout_ms}: need 1 or more")
+        if self.per_second is not None and not 0 < self.per_second < inf:
+            raise GraphError(f"{self!r}: per_second = {self.per_second}: need a number above 0")
         for name, value in self.headers.items():
             if not name or not all(c.isprintable() and c != " " for c in name) or not value.isprintable():
                 raise GraphError(f"{self!r}: header {name!r}: need a name without spaces, and a value of one line")

@@ -15,7 +15,7 @@ from grete.api.sinks.sink import EarlySink, Entry, Owner, Sink
 from grete.errors import ConfigError, Halted, OutputRefused
 from grete.execution.sinks.early_plan import EarlyPlan
 from grete.execution.sinks.early_release import EarlyReleases
-from grete.execution.sinks.outbox_executor import Background, InlineExecutor, Step, StepPlan
+from grete.execution.sinks.outbox_executor import Background, InlineExecutor, Rest, Step, StepPlan
 from grete.execution.sinks.refusals import Refusals
 from grete.execution.sinks.sink_account import NONE_YET, SinkAccount
 from grete.execution.sinks.sink_targets import (
@@ -32,6 +32,8 @@ from grete.execution.sinks.waiting_outputs import ClosedOutputs, OpenOutputs, Pe
 from grete.halts import HaltCode
 from grete.settings import Settings
 from grete.stores.overlay.overlay_store import OverlayStore
+
+_PACED_MS = 100  # of a sink with a rate: outputs of this time are sent together
 
 
 class Outbox:
@@ -220,7 +222,7 @@ class Outbox:
 
     def _apply(
         self, closed: ClosedOutputs, sink: Sink, names: dict[int, str], opened: set[int]
-    ) -> Generator[Step | None, Any, bool]:
+    ) -> Generator[Step | Rest | None, Any, bool]:
         """Apply to one sink what a checkpoint holds for it; return whether it holds anything.
 
         A sink that keeps what it has applied is not asked again for what it refused. So the rest is applied once that
@@ -253,13 +255,14 @@ class Outbox:
     ) -> StepPlan:
         """Write entries but for those that the sink refuses, if it may. Raises OutputRefused if it may not."""
         at, size, checkpoint_id = 0, len(entries), closed.checkpoint_id
-        left_out = self.refusals.left_out(checkpoint_id)
+        left_out, pace_ms = self.refusals.left_out(checkpoint_id), self._sinks.pace_ms(sink)
+        at_a_time = max(1, int(_PACED_MS / pace_ms)) if pace_ms else size
         while at < len(entries):
             if numbers[at] in left_out:
                 self._sinks.pass_over(sink)
                 at += 1
                 continue
-            end = min(at + size, len(entries))
+            begin, end = at, min(at + size, at + at_a_time, len(entries))
             end = next((n for n in range(at, end) if numbers[n] in left_out), end) if left_out else end
             try:
                 yield partial(sink.write, entries[at:end])
@@ -270,6 +273,8 @@ class Outbox:
                 if not self.refusals.take(checkpoint_id, numbers[at], target, sink.name, entries[at], error):
                     raise
                 at, size = at + 1, 1  # where one is refused, the next one may be, too: a sink may try all at a time
+            if pace_ms:
+                yield Rest(pace_ms * (at - begin))
 
     def _try_next(self, sink: Sink) -> StepPlan:
         """Find which rows of the checkpoints behind a database refuses, too: one wait does for all. Nothing is kept."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from grete.errors import OutputRefused, TransientError
 from grete.execution.limits import SINK_LOOK_MS_MAX, SINK_WAIT_MS_MAX
@@ -14,9 +14,16 @@ from grete.execution.limits import SINK_LOOK_MS_MAX, SINK_WAIT_MS_MAX
 T = TypeVar("T")
 
 Step = Callable[[], Any]
-StepPlan = Generator[
-    Step | None, Any, None
-]  # yields a step and is sent its result, or None while there is nothing to do
+
+
+class Rest(NamedTuple):
+    """A rest between two steps: the next one begins ``ms`` after the last one has begun, or later."""
+
+    ms: float
+
+
+# yields a step and is sent its result, or None while there is nothing to do
+StepPlan = Generator[Step | Rest | None, Any, None]
 
 
 logger = logging.getLogger("grete")
@@ -150,10 +157,13 @@ class Background:
             return 0.0 if self._future.done() else min(SINK_LOOK_MS_MAX, max(0.5, (now_ms - self._since_ms) / 4))
         return 60_000.0 if self.idle else max(0.0, self.retries.due_ms - now_ms)
 
-    def _go_on(self, tell: Callable[[Any], Step | None], result: Any, now_ms: float) -> bool:
+    def _go_on(self, tell: Callable[[Any], Step | Rest | None], result: Any, now_ms: float) -> bool:
         assert self._future is None, f"{self._doing} has not ended, and a sink does one step at a time"
         step = tell(result)
         self.idle = step is None
+        if isinstance(step, Rest):
+            self.retries.due_ms = self._since_ms + step.ms
+            return True
         if step is None:
             self.retries.recovered()
             return False

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from grete.api.serdes.serde import bytes_serde, encode_error, functions_of
@@ -95,6 +96,13 @@ def encoder_of(target: SinkTarget) -> Callable[[object], bytes]:
     return encoded
 
 
+def share_of(target: SinkTarget, tasks: int) -> SinkTarget:
+    """Return the share of one of ``tasks`` tasks in an output: its part of a rate that is the whole job's."""
+    if isinstance(target, Http) and target.per_second is not None:
+        return replace(target, per_second=target.per_second / tasks)
+    return target
+
+
 class TargetSinks:
     """The sinks of one task, by target."""
 
@@ -132,6 +140,11 @@ class TargetSinks:
     def keeps(sink: Sink) -> bool:
         """Tell whether a sink may know which checkpoints it has, and show nothing of one before its commit."""
         return not isinstance(sink, HttpSink)
+
+    @staticmethod
+    def pace_ms(sink: Sink) -> float:
+        """Return in how many ms a sink may take one output more; 0: it takes as many as there are."""
+        return sink.pace_ms if isinstance(sink, HttpSink) else 0.0
 
     @staticmethod
     def pass_over(sink: Sink) -> None:

@@ -12,6 +12,7 @@ from grete.execution.calls.ports import Caller
 from grete.execution.job_task import JobTask
 from grete.execution.records.outputs import Outputs
 from grete.execution.sinks.outbox import Outbox
+from grete.execution.sinks.sink_targets import share_of
 from grete.execution.task_code.commit_requests import CommitRequests
 from grete.execution.task_code.failures import output_refusers, refuser
 from grete.execution.task_code.firing import Firing
@@ -92,7 +93,9 @@ class Processor:
         outputs.clear()
         declared = self.job_task.stage.outputs.items()
         site.outbox.refusals.by_target = output_refusers(site)
-        site.outbox.reload({name: o.target for name, o in declared if not isinstance(o.target, Topic | TopicPattern)})
+        tasks, inside = self.job_task.stage.partitions, (Topic, TopicPattern)
+        to_sinks = {name: share_of(o.target, tasks) for name, o in declared if not isinstance(o.target, inside)}
+        site.outbox.reload(to_sinks)
         self.entries.reload()
         site.timers.reload(self.entries.number(STREAM_TIME, BEFORE_ALL))
         if self.time is not None:
