@@ -148,7 +148,7 @@ def test_each_dependency_is_imported() -> None:
 
 def test_each_import_is_a_dependency() -> None:
     """The shipped modules import what a dependency or an extra for users brings, or look for it where it is used."""
-    users = ("spark", "delta", "postgres", "protobuf", "registry", "otel", "testing")
+    users = ("spark", "sql", "delta", "postgres", "protobuf", "registry", "otel", "testing")
     extras = [each for name in users for each in PROJECT["optional-dependencies"][name]]
     declared, known = names([*PROJECT["dependencies"], *extras]), packages_distributions()
     unknown = {

@@ -30,6 +30,7 @@ COMMANDS = (
     "replay",
     "snapshot",
     "state",
+    "sql",
     "changelog",
     "topic",
     "dlq",

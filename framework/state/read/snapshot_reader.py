@@ -25,7 +25,7 @@ class SnapshotReader:
         """Return the store of that name; ``stage/store`` where several stages have one. Raises ConfigError."""
         return store_named(self._job, name)
 
-    def checkpoint(self, store: Store[Any, Any], partition: int) -> int | None:
+    def checkpoint(self, store: Store[Any, Any], partition: int) -> int:
         """Return the checkpoint of a partition: if its task has left out the one that was asked for, the one before."""
         return self._of(store, partition).commit.checkpoint_id
 
