@@ -58,7 +58,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Book an output."""
-        key, body = self.headers["Idempotency-Key"], self.rfile.read(int(self.headers["Content-Length"])).decode()
+        key, length = self.headers["Idempotency-Key"], int(self.headers["Content-Length"])
+        if len(raw := self.rfile.read(length)) < length:
+            self.close_connection = True  # its client died within the request, which is none
+            return
+        body = raw.decode()
         happens = self.ledger.next()
         if isinstance(happens, int):
             self._answer(happens, b"not now")
