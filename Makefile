@@ -32,6 +32,7 @@
 #                EXPERIMENT=wide          what partitions cost, on Kafka    PEERS=1 (beside Kafka Streams)
 #                EXPERIMENT=chain         the delay by the number of stages, on Kafka    PEERS=1 (beside Kafka Streams)
 #                EXPERIMENT=damage        what a killed process costs by tasks, stages and mode, on Kafka
+#                EXPERIMENT=reads         a key's read over HTTP while a job runs, and what the job loses  READS=200  RECORDS=1000000
 #                EXPERIMENT=commits       what a commit costs behind 1 to 1,024 tasks, step by step
 #                EXPERIMENT=backfill      on Spark       GROWTH=1 (only by keys and cores)
 #                EXPERIMENT=backlog       jobs with kills on a day's backlog, beside Spark     LOG=kafka
