@@ -1,5 +1,6 @@
 """The page bounds the requests of each client, and a slow one delays nothing else."""
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -8,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from grete.monitor import bounded_connection
+from grete.monitor.bounded_connection import BoundedConnection
 from grete.monitor.page.browse_rows import EntriesPage
 from grete.monitor.page.page import BROWSING_MAX, CLIENTS_MAX
-from grete.monitor.server import serving
+from grete.monitor.server import Monitor, serving
 from tests.monitor.conftest import asked, monitor_of
 from tests.monitor.test_server import get
 from tests.monitor.views import view
@@ -89,3 +91,19 @@ def test_a_slow_question_holds_up_nothing_and_more_than_some_are_refused(directo
         for thread in threads:
             thread.join()
         assert asked(url, "/page/topic.json?topic=lines")["rows"]
+
+
+def test_an_answer_waits_for_no_acknowledgement_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each answer on a connection that is kept comes 40 ms late: its end waits for a delayed acknowledgement."""
+    found = list[int]()
+    made = BoundedConnection.connection_made
+
+    def noted(self: BoundedConnection, transport: asyncio.Transport) -> None:
+        found.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        made(self, transport)
+
+    monkeypatch.setattr(BoundedConnection, "connection_made", noted)
+    with serving(Monitor(60), "0") as url:
+        assert get(url, "/livez")[0] == 200
+    assert found
+    assert all(found)

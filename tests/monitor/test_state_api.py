@@ -188,7 +188,7 @@ def test_the_stores_are_named(url: str) -> None:
     ("path", "code", "said"),
     [
         ("/state/sums", 404, "no store is called 'sums': there are keep/last, keep/pairs"),
-        ("/state/last/none-such", 404, "store last has no such key, as of the checkpoints of its partitions (1: "),
+        ("/state/last/none-such", 404, "store last has no such key, as of the checkpoints of its partitions ("),
         ("/state/last/ann?checkpoint=12", 404, "checkpoint 12"),
         ("/state/last?partition=7", 404, "last has 2 partitions, counted from 0: there is no 7"),
         ("/windows/last", 404, "'last' is no window: ask for /state/last"),

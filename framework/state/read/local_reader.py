@@ -84,11 +84,13 @@ class LocalReader(Closable):
             )
         return raw
 
-    def look_again(self, store: Store[Any, Any], partition: int) -> None:
-        """Open a task's store again if it has got this store since: new code has added it."""
+    def look_again(self, store: Store[Any, Any], partition: int) -> bool:
+        """Close a task's stores if they lack this one, which new code may have added since; return whether they did."""
         task, family = self._task_of(store, partition), self._place_of(store)[1]
-        if task in self._open and not self._open[task].has(family):
+        lacks = task in self._open and not self._open[task].has(family)
+        if lacks:
             self._open.pop(task).close()
+        return lacks
 
     def starting(self, store: Store[K, V], prefix: bytes, partition: int) -> Iterator[tuple[K, V]]:
         """Yield (key, value) whose encoded key starts with ``prefix``, in key order.

@@ -64,9 +64,7 @@ class NewestReader(Closable):
         self._local = LocalReader(directory, job)
         self._wirings = {wiring.name: wiring for wiring in all_wirings(job)}
         self._checkpoints: dict[str, int] = {}  # task → the checkpoint that it was read at last
-        self._whole: dict[
-            str, tuple[ChangelogPosition, int]
-        ] = {}  # task → a position that is the last commit's, and the end
+        self._whole: dict[str, int] = {}  # task → the end of its changelog when its store, as it is seen, had all
 
     def store(self, name: str) -> Store[Any, Any]:
         """Return the store of that name; ``stage/store`` where several stages have one. Raises ConfigError."""
@@ -153,7 +151,8 @@ class NewestReader(Closable):
     def _is_current(self, store: Store[Any, Any], partition: int) -> bool:
         stage, _ = place_of(self._job, store)
         wiring = self._wirings[f"{stage.name}-{partition}"]
-        self._local.look_again(store, partition)
+        if self._local.look_again(store, partition):
+            self._whole.pop(wiring.name, None)
         reason = self._why_not(wiring)
         if reason is not None:
             self._say(f"{wiring.name}: read from its changelog: {reason}")
@@ -164,14 +163,14 @@ class NewestReader(Closable):
 
         The store is looked at before the changelog: a worker writes no part of a commit that is not there yet.
         """
+        if self._whole.get(wiring.name) == self._log.bounds(wiring.changelog)[1]:
+            return None  # nothing was committed since: to catch up with the worker takes some ms
         deadline = time.monotonic() + APPLY_S_MAX
         while True:
             changelog_position = self._changelog_position(wiring)
             if changelog_position is None:
                 return f"there is no committed state of it in {self._directory}"
             end = self._log.bounds(wiring.changelog)[1]
-            if self._whole.get(wiring.name) == (changelog_position, end):
-                return None
             try:
                 fold = self._fold_from(wiring, changelog_position, end)
             except OffsetOutOfRange:
@@ -216,7 +215,7 @@ class NewestReader(Closable):
         if fold.in_doubt is not None:
             fold.settle(fold.in_doubt, bool(find_outcome(self._log, wiring.outcome_changelog, fold.in_doubt)))
         elif fold.last_offset == changelog_position.offset:
-            self._whole[wiring.name] = changelog_position, end
+            self._whole[wiring.name] = end
         return fold
 
 
