@@ -107,6 +107,7 @@ Checkpoint = Annotated[
     Any,  # AsOf | None: Typer has no unions
     typer.Option(
         "--checkpoint",
+        "--at",  # of export, where it was called so
         parser=checkpoint_named,
         metavar="ID|TIME",
         help="Take the state as of this checkpoint, or of the newest one up to this time, such as 2026-11-01T00:00Z, "
@@ -217,6 +218,12 @@ class AtCheckpoint(NamedTuple):
 
     asked: Checkpoint = None
     json: AsJson = False
+
+
+class StateAt(NamedTuple):
+    """The checkpoint, or the time, whose state is taken."""
+
+    asked: Checkpoint = None
 
 
 class JobOptions(NamedTuple):

@@ -48,7 +48,7 @@ def test_a_deterministic_job_goes_live_from_its_history(spark: "SparkSession", t
         assert last is not None
         assert last.commit.deterministic is not None
         times = [frontier.t for frontier in last.commit.deterministic.frontiers] or [last.commit.deterministic.last_t]
-        assert min(times) > done.bulk_write.checkpoint_id * 1_000
+        assert min(times) > done.checkpoint_id * 1_000
     audited = scene.audit(spark, path)
     assert (audited.wrong, audited.differences) == (0, [])
     with pytest.raises(ConfigError, match=r"deterministic and has run .*: give the job another name"):

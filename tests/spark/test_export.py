@@ -13,6 +13,7 @@ import pytest
 
 from grete.cli.commands.export import export
 from grete.cli.job_target import NamedJob
+from grete.cli.options import StateAt
 from grete.errors import ConfigError
 from grete.file_lock import open_lock, try_lock
 from grete.job.directory import JobDirectory
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.timeout(300)
 
 def exported(directory: Path, to: Path, checkpoint_id: int | None = None, store: str | None = None) -> None:
     """Run the command."""
-    export(NamedJob(REFERENCE, directory, IN_DIRECTORY, Settings), to=to, store=store, at=checkpoint_id)
+    export(NamedJob(REFERENCE, directory, IN_DIRECTORY, Settings), to=to, store=store, at=StateAt(checkpoint_id))
 
 
 def held(to: Path) -> tuple[int, Counts]:

@@ -1,13 +1,13 @@
 """`grete export`: the state of a job as Parquet files; run again, what has changed since."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
-from grete.cli.options import checkpoint_named, path_named
+from grete.cli.options import StateAt, path_named
 from grete.errors import ConfigError
 from grete.job.metadata import pinned_settings
 from grete.spark import require_extra
@@ -30,14 +30,7 @@ def export(
         ),
     ],
     store: Annotated[str | None, typer.Option(help="Only this store: its name, or STAGE/STORE.")] = None,
-    at: Annotated[
-        Any,  # AsOf | None: Typer has no unions
-        typer.Option(
-            parser=checkpoint_named,
-            metavar="ID|TIME",
-            help="A checkpoint that is retained, or the newest one up to a time; default: the newest.",
-        ),
-    ] = None,
+    at: StateAt = StateAt(),
 ) -> None:
     """Write the committed state into Parquet files: all of it, and later what has changed since.
 
@@ -61,7 +54,7 @@ def export(
         if not stores:
             raise ConfigError(f"job {job.name!r} has no stores: there is no state to export")
         settings = pinned_settings(job, log, named.settings)
-        done = export_job(log, job, where, to, stores, at, aligned=settings.aligned)
+        done = export_job(log, job, where, to, stores, at.asked, aligned=settings.aligned)
     for name, reason in done.full.items():
         print(f"{name}: all entries, because {reason}")
     print(f"{to} holds checkpoint {done.checkpoint_id}; {done.rows:,} rows written")

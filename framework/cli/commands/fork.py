@@ -9,7 +9,7 @@ import typer
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import at_checkpoint, mover_of, say, standing_still, tell_moved
-from grete.cli.options import Checkpoint, MovingOptions, path_named
+from grete.cli.options import MovingOptions, StateAt, path_named
 from grete.errors import ConfigError
 from grete.job.directory import JobDirectory, directory_of
 from grete.job.loader import load_job
@@ -32,7 +32,7 @@ def fork(
         ),
     ],
     *,
-    asked: Checkpoint = None,
+    at: StateAt = StateAt(),
     second_directory: Annotated[
         Path | None,
         typer.Option(
@@ -47,7 +47,7 @@ def fork(
     """
     address = named.address
     with named.read() as (job, log):
-        settings, found = pinned_settings(job, log, named.settings), at_checkpoint(job, log, asked)
+        settings, found = pinned_settings(job, log, named.settings), at_checkpoint(job, log, at.asked)
         target = load_job(second)
         if target.name == job.name:
             raise ConfigError(f"both jobs are called {job.name!r}: give the new one another name")

@@ -9,7 +9,7 @@ from grete.api.jobs.definition import define, encode_definition
 from grete.cli.job_command import job_command
 from grete.cli.job_target import NamedJob
 from grete.cli.moved_state import at_checkpoint, say
-from grete.cli.options import Checkpoint, path_named
+from grete.cli.options import StateAt, path_named
 from grete.job.metadata import pinned_settings
 from grete.state.pins.pinning import copy_definition, output_counts
 from grete.state.read.checkpoints.snapshots import id_of_all
@@ -22,7 +22,7 @@ app = typer.Typer(add_completion=False)
 def replay(
     named: NamedJob,
     *,
-    asked: Checkpoint = None,
+    at: StateAt = StateAt(),
     into: Annotated[
         Path | None,
         typer.Option(
@@ -34,7 +34,7 @@ def replay(
     with named.read() as (job, log):
         job_directory = named.place(job, into)
         settings = pinned_settings(job, log, named.settings)
-        found = at_checkpoint(job, log, asked)
+        found = at_checkpoint(job, log, at.asked)
         total = 0
         copy_definition(encode_definition(define(job, output_counts(job, log))), job_directory.state_directory)
         for task, count in rebuild.replay(log, job, found, job_directory.state_directory, settings):

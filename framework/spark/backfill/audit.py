@@ -13,7 +13,8 @@ from grete.protocol.ids import split_producer_id
 from grete.spark.backfill.account.reconciled import HistoryAccount
 from grete.spark.backfill.account.recount import Recount
 from grete.spark.backfill.account.seams import seams_of, sought
-from grete.spark.backfill.backfill import BackfillSpec, PlanMaker, accounted, check_starts, histories_of
+from grete.spark.backfill.backfill import BackfillSpec, PlanMaker, accounted, histories_of
+from grete.spark.backfill.history_checks import check_starts
 from grete.spark.backfill.plans import BackfilledTask, TaskInput
 from grete.spark.backfill.ranges import check_placed, cover
 from grete.spark.backfill.run.stages import Stages

@@ -6,8 +6,11 @@ far the history goes. Executors run the tasks and write their state as attempts 
 dies is run again.
 """
 
+import contextlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from grete.api.jobs.definition import define, encode_definition
@@ -18,7 +21,7 @@ from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.execution.build import store_names, writes_outside
 from grete.job.directory import JobDirectory
-from grete.ports import ExternalRecord, JobLog, LogReader
+from grete.ports import ExternalRecord, JobLog, JobLogReader, LogReader
 from grete.protocol.changelog_position import ChangelogPosition
 from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
@@ -29,9 +32,11 @@ from grete.spark.backfill.account.seams import Seams, seams_of, sought
 from grete.spark.backfill.history import TopicHistory, read_history
 from grete.spark.backfill.history_checks import (
     Accepted,
+    HistoryCounts,
     check_fewer,
     check_log_whole,
     check_reports,
+    check_starts,
     covered_by,
     read_covered,
     taken_of,
@@ -49,7 +54,7 @@ from grete.state.pins.pinning import output_counts
 from grete.state.pins.start_pinning import SettledStarts, know_starts
 from grete.state.read.checkpoints.commits import all_wirings, last_commit
 from grete.state.read.checkpoints.snapshots import Snapshot
-from grete.state.write.bulk.bulk_write import begin, commit
+from grete.state.write.bulk.bulk_write import begin, check_begin, commit
 from grete.state.write.bulk.bulk_write_attempt import BulkWrite
 
 if TYPE_CHECKING:
@@ -79,9 +84,10 @@ class BackfillSpec(NamedTuple):
 
 
 class BackfillResult(NamedTuple):
-    """The result of a backfill."""
+    """The result of a backfill. ``replaced``: the newest checkpoint of the state that it takes the place of."""
 
-    bulk_write: BulkWrite
+    checkpoint_id: int
+    replaced: int | None
     cover: InputRanges
     reports: list[BackfilledTask]
     account: HistoryAccount
@@ -91,43 +97,118 @@ def backfill(
     spark: "SparkSession", wanted: BackfillSpec, until: BackfillEnd, log: JobLog, telling: ProgressSink
 ) -> BackfillResult:
     """Do it. The topics must be there. Raises ConfigError, TaskError, Fenced, Halted; then nothing has changed."""
-    histories = histories_of(spark, wanted)
-    settled = know_starts(wanted.job, log)
-    check_starts(wanted.job, settled, histories)
-    ends = {topic: history.ends for topic, history in histories.items()}
-    _covered(log, wanted, _last_commits(log, wanted.job), ends, until)  # a refusal fences no worker
+    history = _history(spark, wanted, log)
+    history.covered(_last_commits(log, wanted.job), until)  # a refusal fences no worker
     bulk_write = begin(log, wanted.job, wanted.settings, outputs=wanted.outputs)
     telling.say(f"every task of {wanted.job.name} is claimed: workers that were running are fenced")
-    covered = _covered(log, wanted, [(task.wiring, task.base) for task in bulk_write.tasks], ends, until)
-    for remark in covered.remarks:
-        telling.say(remark)
-    work = f"{wanted.work}/{bulk_write.bulk_write_id}"
-    files = {topic: history.until(covered.resume, topic) for topic, history in histories.items()}
-    seams = seams_of(log, wanted.job, covered, ends)
-    plans = PlanMaker(wanted, files, covered, output_counts(wanted.job, log), settled, sought(seams))
-    try:
-        stages = Stages(spark, wanted.job, plans.histories(), work)
-        with SparkProgress(spark, telling):
-            reports = stages.run(
-                lambda stage: plans.of(stage, bulk_write.checkpoint_id, bulk_write=bulk_write),
-                lambda name: telling.say(f"stage {name} …"),
-            )
-        account = accounted(log, wanted, reports, histories, covered, settled, seams)
-        kept, now = (
-            JobDirectory(wanted.where.directory).history(),
-            covered_by(wanted.job, taken_of(reports), covered, ends),
-        )
-        check_fewer(read_covered(kept), now, wanted.accepted)
-        written = [report.written for report in reports if report.written is not None]
-        sent = list(outputs_of(stages, wanted)) if wanted.outputs else []
+    covered = history.covered([(task.wiring, task.base) for task in bulk_write.tasks], until)
+    with history.work(bulk_write.bulk_write_id) as work:
+        ran = history.run(covered, bulk_write.checkpoint_id, work, telling, bulk_write)
+        written = [report.written for report in ran.reports if report.written is not None]
+        sent = list(outputs_of(ran.stages, wanted)) if wanted.outputs else []
         changelog_positions = commit(
             log, bulk_write, written, settings=wanted.settings, full=True, external=covered.resume, outputs=sent
         )
-        write_covered(kept, now)
-        _publish(wanted, bulk_write, changelog_positions, reports, telling)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return BackfillResult(bulk_write, covered, reports, account)
+        write_covered(JobDirectory(wanted.where.directory).history(), ran.now)
+        _publish(wanted, bulk_write, changelog_positions, ran.reports, telling)
+    replaced = _newest(task.base for task in bulk_write.tasks)
+    return BackfillResult(bulk_write.checkpoint_id, replaced, covered, ran.reports, ran.account)
+
+
+def dry_run(
+    spark: "SparkSession", wanted: BackfillSpec, until: BackfillEnd, log: JobLogReader, telling: ProgressSink
+) -> BackfillResult:
+    """Read the history and run the tasks as ``backfill`` does, and write nothing: workers may go on meanwhile.
+
+    Raises what a backfill would raise now.
+    """
+    history = _history(spark, wanted, log)
+    tasks = check_begin(log, wanted.job)
+    covered = history.covered(tasks, until)
+    replaced = _newest(base for _, base in tasks)
+    checkpoint_id = max(int(time.time() * 1000), 0 if replaced is None else replaced + 1)
+    with history.work(f"dry-run-{uuid.uuid4().hex}") as work:
+        ran = history.run(covered, checkpoint_id, work, telling)
+    return BackfillResult(checkpoint_id, replaced, covered, ran.reports, ran.account)
+
+
+def _newest(bases: Iterable[Commit | None]) -> int | None:
+    return max((base.checkpoint_id for base in bases if base is not None), default=None)
+
+
+class _Ran(NamedTuple):
+    """The results of all stages. ``now``: what the history has covered."""
+
+    stages: Stages
+    reports: list[BackfilledTask]
+    account: HistoryAccount
+    now: HistoryCounts
+
+
+class _History(NamedTuple):
+    """The history of a job, opened: what a backfill reads."""
+
+    spark: "SparkSession"
+    wanted: BackfillSpec
+    log: JobLogReader
+    histories: dict[str, TopicHistory]
+    settled: SettledStarts
+
+    @property
+    def ends(self) -> Ends:
+        """The offsets behind what files have, by topic."""
+        return {topic: history.ends for topic, history in self.histories.items()}
+
+    def covered(self, tasks: Sequence[tuple[TaskWiring, Commit | None]], until: BackfillEnd) -> InputRanges:
+        """Decide how far it goes, for tasks with their last commits. Raises ConfigError: it does not fit."""
+        covered = cover(self.log, tasks, self.ends, until)
+        check_placed(self.log, self.wanted.job, covered, self.ends)
+        check_log_whole(self.log, tasks, self.ends, self.wanted.accepted)
+        return covered
+
+    @contextlib.contextmanager
+    def work(self, name: str) -> Iterator[str]:
+        """Yield the folder for the records between stages; it is removed behind the block."""
+        folder = f"{self.wanted.work}/{name}"
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def run(
+        self,
+        covered: InputRanges,
+        checkpoint_id: int,
+        work: str,
+        telling: ProgressSink,
+        bulk_write: BulkWrite | None = None,
+    ) -> _Ran:
+        """Run the tasks, which write as attempts of a bulk write, or nothing, and check what they have taken."""
+        wanted = self.wanted
+        for remark in covered.remarks:
+            telling.say(remark)
+        files = {topic: history.until(covered.resume, topic) for topic, history in self.histories.items()}
+        seams = seams_of(self.log, wanted.job, covered, self.ends)
+        outside = output_counts(wanted.job, self.log)
+        plans = PlanMaker(wanted, files, covered, outside, self.settled, sought(seams))
+        stages = Stages(self.spark, wanted.job, plans.histories(), work)
+        with SparkProgress(self.spark, telling):
+            reports = stages.run(
+                lambda stage: plans.of(stage, checkpoint_id, bulk_write=bulk_write),
+                lambda name: telling.say(f"stage {name} …"),
+            )
+        account = accounted(self.log, wanted, reports, self.histories, covered, self.settled, seams)
+        now = covered_by(wanted.job, taken_of(reports), covered, self.ends)
+        check_fewer(read_covered(JobDirectory(wanted.where.directory).history()), now, wanted.accepted)
+        return _Ran(stages, reports, account, now)
+
+
+def _history(spark: "SparkSession", wanted: BackfillSpec, log: JobLogReader) -> _History:
+    """Open the history. Raises ConfigError."""
+    histories = histories_of(spark, wanted)
+    settled = know_starts(wanted.job, log)
+    check_starts(wanted.job, settled, histories)
+    return _History(spark, wanted, log, histories, settled)
 
 
 def accounted(
@@ -150,16 +231,6 @@ def _last_commits(log: JobLog, job: Job) -> list[tuple[TaskWiring, Commit | None
     """Return the tasks with their last commits of now: workers may go on."""
     found = ((wiring, last_commit(log, wiring.changelog)) for wiring in all_wirings(job))
     return [(wiring, None if last is None else last.commit) for wiring, last in found]
-
-
-def _covered(
-    log: JobLog, wanted: BackfillSpec, tasks: Sequence[tuple[TaskWiring, Commit | None]], ends: Ends, until: BackfillEnd
-) -> InputRanges:
-    """Decide how far the history goes, for tasks with their last commits. Raises ConfigError: it does not fit."""
-    covered = cover(log, tasks, ends, until)
-    check_placed(log, wanted.job, covered, ends)
-    check_log_whole(log, tasks, ends, wanted.accepted)
-    return covered
 
 
 def _publish(
@@ -269,16 +340,3 @@ def histories_of(spark: "SparkSession", wanted: BackfillSpec) -> dict[str, Topic
         for topic, source in wanted.sources.items()
         if topic not in wanted.from_log
     }
-
-
-def check_starts(job: Job, settled: SettledStarts, histories: Mapping[str, TopicHistory]) -> None:
-    """Refuse files that come before the topic where the job begins behind what it held. Raises ConfigError."""
-    for stage, topic in sorted(settled.latest):
-        if topic in histories and histories[topic].ends is None:
-            raise ConfigError(
-                f'stage {job.stages[stage].name} begins to read topic {topic} behind its last record (start="latest"), '
-                f"and files without offsets come before its first: none of them would count. Write --from {topic}="
-                f"{LOG}; or begin at a time, in a job of another name",
-                topic=topic,
-                stage=job.stages[stage].name,
-            )

@@ -6,7 +6,7 @@ make a wrong state.
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -24,8 +24,11 @@ from grete.protocol.commit import Commit
 from grete.protocol.ids import TopicPartition
 from grete.spark.backfill.account.file_rows import EXAMPLES_MAX, FileRows, OffsetHole, by_partition
 from grete.spark.backfill.account.seams import Seams, check_keys
+from grete.spark.backfill.history import TopicHistory
 from grete.spark.backfill.plans import BackfilledTask
 from grete.spark.backfill.ranges import Ends, InputRanges
+from grete.spark.backfill.sources import LOG
+from grete.state.pins.start_pinning import SettledStarts
 
 SECONDS = (1_000_000_000, 4_200_000_000)  # of the years 2001 to 2103; as ms they are days of 1970
 DAY_MS = 24 * 3_600_000  # clocks of producers may be ahead, by no more than that
@@ -236,3 +239,16 @@ def check_log_whole(
                     f"the topic, --from {partition.topic}=PATH; if the job never had them: --accept fewer",
                     partition=partition,
                 )
+
+
+def check_starts(job: Job, settled: SettledStarts, histories: Mapping[str, TopicHistory]) -> None:
+    """Refuse files that come before the topic where the job begins behind what it held. Raises ConfigError."""
+    for stage, topic in sorted(settled.latest):
+        if topic in histories and histories[topic].ends is None:
+            raise ConfigError(
+                f'stage {job.stages[stage].name} begins to read topic {topic} behind its last record (start="latest"), '
+                f"and files without offsets come before its first: none of them would count. Write --from {topic}="
+                f"{LOG}; or begin at a time, in a job of another name",
+                topic=topic,
+                stage=job.stages[stage].name,
+            )

@@ -150,9 +150,9 @@ def _order_of(plan: StagePlan, job: Job, partition: int) -> LogicalOrder:
     An audit knows it from the changelog, and if that does not have it, from the records' times alone.
     """
     wiring = wire(job.topology(), plan.stage, partition)
-    if plan.bulk_write is not None:
+    if plan.snapshots is None:
         return LogicalOrder(plan.checkpoint_id * 1_000)
-    if not wiring.deterministic or plan.snapshots is None or not plan.is_recorded:
+    if not wiring.deterministic or not plan.is_recorded:
         return LogicalOrder()
     log = plan.where.open()
     try:

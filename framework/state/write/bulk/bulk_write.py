@@ -16,7 +16,7 @@ from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.execution.build import writes_outside
 from grete.execution.changelog.changelog_writer import find_outcome
-from grete.ports import ExternalRecord, Log
+from grete.ports import ExternalRecord, Log, LogReader
 from grete.protocol.changelog import ChangelogType, Outcome, encode_outcome
 from grete.protocol.changelog_position import ChangelogPosition
 from grete.protocol.commit import Commit, encode_commit
@@ -41,14 +41,7 @@ def begin(log: Log, job: Job, settings: Settings, *, outputs: bool = False) -> B
     ``outputs``: it will send some, with its outcome. The topics must be there. Raises Halted: a changelog is damaged;
     ConfigError: records that tasks have sent are not processed yet, or the job is deterministic and has run.
     """
-    wirings = all_wirings(job)
-    folds = [fold_to_end(log, wiring) for wiring in wirings]
-    check_used_up([(wiring, fold.last) for wiring, fold in zip(wirings, folds, strict=True)])
-    if "deterministic" in job.modes:
-        for wiring, fold in zip(wirings, folds, strict=True):
-            went_on = bool(fold.since.decisions or fold.since.released)
-            _check_fresh(job, wiring, fold.last, fold.top + 1, went_on=went_on)
-    claimed = [_claim(log, wiring, job, settings, outputs=outputs) for wiring in wirings]
+    claimed = [_claim(log, wiring, job, settings, outputs=outputs) for wiring, _ in check_begin(log, job)]
     try:
         check_used_up([(task.wiring, task.base) for task in claimed])
         if "deterministic" in job.modes:
@@ -59,6 +52,19 @@ def begin(log: Log, job: Job, settings: Settings, *, outputs: bool = False) -> B
     time_ms = claimed[0].time_ms
     checkpoint_id = max(time_ms, *(1 + (-1 if task.base is None else task.base.checkpoint_id) for task in claimed))
     return BulkWrite(uuid.uuid4().hex + (_OUTPUTS if outputs else ""), checkpoint_id, time_ms, tuple(claimed))
+
+
+def check_begin(log: LogReader, job: Job) -> list[tuple[TaskWiring, Commit | None]]:
+    """Return the tasks with their last commits, if a bulk write can begin now. Raises as ``begin``; claims nothing."""
+    wirings = all_wirings(job)
+    folds = [fold_to_end(log, wiring) for wiring in wirings]
+    tasks = [(wiring, fold.last) for wiring, fold in zip(wirings, folds, strict=True)]
+    check_used_up(tasks)
+    if "deterministic" in job.modes:
+        for wiring, fold in zip(wirings, folds, strict=True):
+            went_on = bool(fold.since.decisions or fold.since.released)
+            _check_fresh(job, wiring, fold.last, fold.top + 1, went_on=went_on)
+    return tasks
 
 
 def commit(
