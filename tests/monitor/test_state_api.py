@@ -9,6 +9,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -114,6 +115,8 @@ def test_state_is_read_as_of_a_checkpoint(url: str, ran: tuple[Path, int]) -> No
     entry = asked(url, f"/state/last/ann?checkpoint={ran[1]}")
     assert entry["value"] == "first"
     assert ran[1] <= entry["checkpoint"] < asked(url, "/state/last/ann")["checkpoint"]  # a source has times of its own
+    time = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ran[1])
+    assert asked(url, f"/state/last/ann?checkpoint={quote(time.isoformat())}") == entry
     page = asked(url, f"/state/last?checkpoint={ran[1]}")
     assert {row["key"]: row["value"] for row in page["rows"]} == {"ann": "first", ODD: "odd"}
     assert min(page["checkpoints"].values()) >= ran[1]
@@ -197,7 +200,7 @@ def test_the_stores_are_named(url: str) -> None:
         ("/state/pairs/ann", 400, "'ann' is not a key of serde Key(utf8, int64)"),
         ("/state/pairs/%5B%22ann%22%5D", 400, "need 2 parts"),
         ("/state/minutes/ann", 400, "is of a window, which has keys of its own: ask /windows/minutes/KEY"),
-        ("/state/last/ann?checkpoint=x", 400, "checkpoint = 'x': give a number"),
+        ("/state/last/ann?checkpoint=x", 400, "checkpoint = 'x': a checkpoint is a number"),
         ("/state/last?limit=0", 400, "limit = 0: give 1 to 1000"),
         ("/state/last?limit=1001", 400, "limit = 1001: give 1 to 1000"),
         ("/state/last?after=9:00", 400, "after = '9:00': give the next of the answer before"),

@@ -17,6 +17,7 @@ from grete.ports import JobLogReader
 from grete.quoting import shows_values
 from grete.settings import Settings
 from grete.state.read.checkpoints.commits import all_wirings
+from grete.state.read.checkpoints.nearest import AsOf
 from grete.state.read.checkpoints.snapshots import snapshots
 from grete.state.read.local_reader import DEFINITION, decoded_row, place_of
 from grete.state.read.newest import NewestReader
@@ -82,7 +83,7 @@ class StateAnswers:
     def answer(self, question: Question) -> AnsweredRows | AnsweredEntry:
         """Return the entries. Raises NotAnsweredError: there are none such; FrameworkError: they cannot be read."""
         try:
-            reader = self._reader(question.checkpoint_id)
+            reader = self._reader(question.as_of)
             return self._entry(reader, question) if question.one else self._rows(reader, question)
         except NotAnsweredError:
             raise
@@ -104,7 +105,7 @@ class StateAnswers:
         if log is not None:
             log.close()
 
-    def _reader(self, checkpoint_id: int | None) -> CommittedReader:
+    def _reader(self, as_of: AsOf | None) -> CommittedReader:
         now, definition = time.monotonic(), self._definition()
         if now - self._opened[0] > OPEN_S_MAX or definition != self._opened[1]:
             self.close()
@@ -112,13 +113,13 @@ class StateAnswers:
             self._log, self._opened = BoundedReader(self._open_log(), bytes_max=self._bytes_max), (now, definition)
         self._log.renew()
         self._notes.clear()
-        if checkpoint_id is None:
+        if as_of is None:
             if self._newest is None:
                 self._newest = NewestReader(self._log, self._job, self._directory, self._notes.append)
             return self._newest
         try:
             aligned = pinned_settings(self._job, self._log, Settings()).aligned
-            found = snapshots(self._log, self._job, checkpoint_id, aligned=aligned)
+            found = snapshots(self._log, self._job, as_of, aligned=aligned)
         except ConfigError as error:
             raise NotAnsweredError(404, str(error)) from error
         return SnapshotReader(self._log, self._job, found)

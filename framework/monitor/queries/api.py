@@ -126,7 +126,7 @@ class StateApi:
                 if in_arrow and not has_pyarrow():
                     raise NotAnsweredError(406, NO_PYARROW)
                 question = asked(self._job, request.path_params, request.query_params)
-                lane = self._newest if question.checkpoint_id is None else self._earlier
+                lane = self._newest if question.as_of is None else self._earlier
                 content = await lane.answer(question, arrow_stream if in_arrow else _as_json)
                 return Response(content, media_type=ARROW if in_arrow else _JSON)
             except Exception as error:  # noqa: BLE001  # a serde of the job's may raise anything

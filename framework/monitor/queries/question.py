@@ -12,6 +12,7 @@ from grete.api.stateful.windows import WindowStore
 from grete.api.store import Store
 from grete.errors import ConfigError, FrameworkError
 from grete.quoting import shows_keys
+from grete.state.read.checkpoints.nearest import AsOf, as_of
 from grete.state.read.local_reader import key_bytes, place_of, places_of, prefix_bytes, store_named
 from grete.state.read.shown import from_text
 
@@ -50,7 +51,7 @@ class Question(NamedTuple):
     key: bytes | None = None
     starts: tuple[int | None, int | None] = (None, None)
     limit: int = ROWS
-    checkpoint_id: int | None = None
+    as_of: AsOf | None = None
 
 
 def entry_question(job: Job, name: str, key: str, arguments: Mapping[str, str]) -> Question:
@@ -131,7 +132,7 @@ def _begun(job: Job, name: str, arguments: Mapping[str, str], known: Sequence[st
         range(first, partitions[-1] + 1),
         after=after,
         limit=ROWS if limit is None else limit,
-        checkpoint_id=_number(arguments, "checkpoint"),
+        as_of=_as_of(arguments.get("checkpoint", "")),
     )
 
 
@@ -180,6 +181,14 @@ def _number(arguments: Mapping[str, str], name: str, *, signed: bool = False) ->
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > _DIGITS_MAX:
         raise NotAnsweredError(400, f"{name} = {text!r}: give a number of at most {_DIGITS_MAX} digits")
     return int(text)
+
+
+def _as_of(text: str) -> AsOf | None:
+    """Return the checkpoint, or the time, whose state is asked for; None: the newest."""
+    try:
+        return as_of(text) if text else None
+    except ValueError as error:
+        raise NotAnsweredError(400, f"checkpoint = {text!r}: {error}") from error
 
 
 def _cursor(text: str, partitions: range) -> tuple[int, bytes]:
