@@ -52,10 +52,7 @@ class HttpSink:
         self._owner = ""
         self._connection: http.client.HTTPConnection | None = None
         self._checkpoint_id = self._number = 0
-        self._answered = (
-            -1,
-            0,
-        )  # the last checkpoint of which an output was answered, and how many were
+        self._answered = -1, 0  # the last checkpoint of which an output was answered, and how many were
         self._refused: dict[int, OutputRefused] = {}  # of that checkpoint, by number
 
     def open(self, owner: Owner) -> int | None:

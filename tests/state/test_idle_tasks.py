@@ -1,5 +1,7 @@
 """Reading a job of which some tasks are idle: what they have left out does not hold up the common checkpoint (0037)."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from grete import Input, Job, Output, Record, Store, Task, Topic, int64, utf8
@@ -9,6 +11,7 @@ from grete.protocol.commit import Commit
 from grete.settings import Settings
 from grete.state.read.checkpoints.commit_search import commit_in
 from grete.state.read.checkpoints.commits import all_wirings, newest_commit
+from grete.state.read.checkpoints.nearest import AsOf
 from grete.state.read.checkpoints.snapshots import contents, live, segments, snapshots
 from grete.testing import Kit
 
@@ -58,11 +61,11 @@ def busy_in_one_partition(*stages: type[Task]) -> Kit:
     return kit
 
 
-def value(kit: Kit, checkpoint_id: int | None = None) -> int | None:
+def value(kit: Kit, asked: AsOf | None = None) -> int | None:
     """Return the value of key "a" in the last stage, as a reader of a common checkpoint gets it."""
     stage = kit.job.stages[-1]
     number = stage.store_ids()["kept"]
-    for snapshot in snapshots(kit._log, kit.job, checkpoint_id)[-2:]:
+    for snapshot in snapshots(kit._log, kit.job, asked)[-2:]:
         keys, data, _ = live(contents(segments(kit._log, snapshot), frozenset({number}))[number])
         if b"a" in keys:
             return int64.decode(data[keys.index(b"a")])
@@ -88,6 +91,24 @@ def test_a_checkpoint_that_an_idle_task_has_left_out_can_be_read() -> None:
     assert [value(kit, checkpoint_id) for checkpoint_id in busy[-3:]] == [1, 2, 3]
     with pytest.raises(ConfigError, match="nearest committed: "):
         snapshots(kit._log, kit.job, busy[-1] - 1)
+
+
+def test_a_time_behind_the_last_checkpoint_is_the_newest_one() -> None:
+    """Sources end at different checkpoints: behind that of the first one nothing tells what a checkpoint holds."""
+    kit = busy_in_one_partition(Route, Keep)
+    busy = [commit.checkpoint_id for commit in commits_of(kit, 2)]
+    kit.feed(words, "a", 4, partition=0)
+    ahead = kit._tasks["route", 0]
+    for _ in range(3):
+        kit.now_ms += 200
+        while list(ahead.work()):
+            pass
+    ends = [commits_of(kit, number)[-1].checkpoint_id for number in (0, 1)]
+    assert ends[0] > ends[1]
+    asked = (*busy[-3:], busy[-1] + 3_600_000)
+    times = [datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=each) for each in asked]
+    assert [value(kit, time) for time in times] == [1, 2, 3, 3]
+    assert [value(kit, time - timedelta(milliseconds=1)) for time in times[1:3]] == [1, 2]
 
 
 def test_a_task_that_is_behind_holds_the_common_checkpoint_up() -> None:

@@ -23,13 +23,16 @@ def as_of(text: str) -> AsOf:
         raise ValueError(f"a checkpoint is a number, as grete checkpoints shows it, or a time: {error}") from error
 
 
-def up_to(log: LogReader, wirings: list[TaskWiring], inner: list[TaskWiring], time: datetime) -> int:
+def up_to(
+    log: LogReader, wirings: list[TaskWiring], inner: list[TaskWiring], time: datetime, newest: int | None
+) -> int:
     """Return the highest checkpoint up to a time that each of the ``inner`` tasks, or one of these tasks, has.
 
-    Raises ConfigError if there is none any more.
+    ``newest``: the last one that all sources have, behind which nothing tells what a checkpoint holds; None: no task
+    reads of one. Raises ConfigError if there is none any more.
     """
     time_ms = (time - _EPOCH) // timedelta(milliseconds=1)
-    before = _nearest_before(log, wirings, time_ms, by_all=False)
+    before = _nearest_before(log, wirings, time_ms if newest is None else min(time_ms, newest), by_all=False)
     if before is None:
         first = _nearest_after(log, wirings, time_ms, by_all=False)
         raise ConfigError(

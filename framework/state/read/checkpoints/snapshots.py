@@ -136,17 +136,19 @@ def snapshots(log: LogReader, job: Job, asked: AsOf | None = None, *, aligned: b
     local = {wiring.producer for wiring in wirings if wiring.deterministic or not aligned}
     inner = [wiring for wiring in wirings if not wiring.is_source and wiring.producer not in local]
     aligned_ones = [wiring for wiring in wirings if wiring.producer not in local]
-    checkpoint_id = up_to(log, aligned_ones or wirings, inner, asked) if isinstance(asked, datetime) else asked
+    ends = {w.producer: last.commit.checkpoint_id for w, last in zip(wirings, lasts, strict=True) if last}
+    read = [ends[wiring.producer] for wiring in aligned_ones if wiring.is_source and wiring.outputs]
+    newest = min(read, default=None)
+    chosen = aligned_ones or wirings
+    checkpoint_id = up_to(log, chosen, inner, asked, newest) if isinstance(asked, datetime) else asked
     if checkpoint_id is not None:
         exact = (last_at_most(log, wiring, checkpoint_id) for wiring in aligned_ones if inner)
         committed = any(at is not None and at.commit.checkpoint_id == checkpoint_id for at in exact)
         if not (committed and all(has(log, wirings, wiring, checkpoint_id) for wiring in inner)):
-            check_known(log, job, inner or aligned_ones or wirings, checkpoint_id, by_all=bool(inner))
+            check_known(log, job, inner or chosen, checkpoint_id, by_all=bool(inner))
     found = checkpoint_id
     if found is None and aligned_ones:
-        ends = {w.producer: last.commit.checkpoint_id for w, last in zip(wirings, lasts, strict=True) if last}
-        read = [ends[wiring.producer] for wiring in aligned_ones if wiring.is_source and wiring.outputs]
-        found = common(log, wirings, inner, min(read) if read else max(ends[w.producer] for w in aligned_ones))
+        found = common(log, wirings, inner, max(ends[w.producer] for w in aligned_ones) if newest is None else newest)
 
     def at(wiring: TaskWiring) -> CommittedAt:
         if wiring.producer in local:
