@@ -14,7 +14,7 @@ from grete.api.stateful.windows import WindowStore
 from grete.api.topics.topic import DeadLetter
 from grete.core.changelog.damage import entry
 from grete.core.graph.partitioners import Partitioner
-from grete.errors import Halted
+from grete.errors import ConfigError, Halted
 from grete.halts import HaltCode
 from grete.job.key_metadata import pinned, rescaled
 from grete.job.redriven_outputs import RedrivenOutputs
@@ -210,10 +210,20 @@ class Redrive:
                 yield from self._partition(at, wanted)
 
     def _on_its_way(self, at: TopicPartition) -> Iterator[int]:
-        """Take up the letter that a run before this one was giving to its sink when it ended."""
-        if (offset := self.outputs.on_its_way(at)) >= 0:
-            for letter in (each for each in letters_in(self._log, at) if each.offset == offset):
-                yield from self._to_sink(letter, redriven(self._metadata, at))
+        """Take up the letter that a run before this one was giving to its sink when it ended. Raises ConfigError."""
+        if (offset := self.outputs.on_its_way(at)) < 0:
+            return
+        letter = next((each for each in letters_in(self._log, at) if each.offset == offset), None)
+        if letter is None:  # its time is over
+            self._metadata.produce_with_meta([], self.outputs.taken(at), sync=True)
+        elif not self.outputs.goes_back(letter.told.get("stage", ""), letter.told["output"]):
+            raise ConfigError(
+                f"{at}: a run before this one ended while it gave letter {offset} to {letter.origin} of stage "
+                f"{letter.told.get('stage')!r}, and the code has no such output any more: whether its sink has it is "
+                "not known: put the output back, and redrive again"
+            )
+        else:
+            yield from self._to_sink(letter, redriven(self._metadata, at))
 
     def _to_sink(self, letter: Letter, done: Offsets) -> Iterator[int]:
         if not self.outputs.goes_back(letter.told.get("stage", ""), letter.told["output"]):

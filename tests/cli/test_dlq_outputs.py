@@ -2,15 +2,19 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from grete.logs.embedded import EmbeddedLog
+from grete.protocol.ids import TopicPartition
 from tests.cli.test_dlq import Shop
-from tests.cli.test_run import ROOT
+from tests.cli.test_run import ROOT, start
 from tests.sinks.service import serving
 from tests.sinks.test_sqlite import database
 from tests.support import forking
@@ -140,3 +144,30 @@ def test_killed_at_any_step_each_output_is_back_once(tmp_path: Path) -> None:
         assert service.bodies == [b"a", b"c", b"e", *(bad.encode() for bad in BAD)]
         assert rows(tmp_path) == ["a", "c", "e", *BAD]
         assert shop.dlq("redrive") == "no letter to send: none matches, or all were sent before\n"
+
+
+@pytest.mark.chaos
+def test_a_letter_on_its_way_needs_its_output_or_its_time_is_over(tmp_path: Path) -> None:
+    """Code without the output is refused by a sentence; a letter that is not retained holds up no other one."""
+    with serving() as service:
+        service.refuses = lambda body: 422 if body.startswith(b"bad") else None
+        shop = fed(tmp_path, service.url)
+        command = [*forking.TEXT, KILLED, "3", "dlq", "redrive", "shop.py", f"--where=error={WORDS[0]}"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, timeout=LIMIT_S, check=False)
+        assert done.returncode == -signal.SIGKILL
+        code = (tmp_path / "shop.py").read_text()
+        (tmp_path / "shop.py").write_text(code.replace("posts", "others"))
+        process = start("dlq", "redrive", "shop.py", cwd=tmp_path, stdin=subprocess.PIPE)
+        text = process.communicate("", timeout=LIMIT_S)[1]
+        assert process.returncode == 2, text
+        found = re.search(r"gave letter (\d+) to output posts of stage 'send', and the code has no such output", text)
+        assert found is not None, text
+        (tmp_path / "shop.py").write_text(code)
+        with closing(EmbeddedLog(next(tmp_path.glob("**/log.db")))) as log:
+            log.trim(TopicPartition("refused", 0), int(found[1]) + 1)
+        service.refuses = lambda _: None
+        mend(tmp_path)
+        shop.dlq("redrive")
+        assert service.bodies == [b"a", b"c", b"e", b"bad d"]
+        assert rows(tmp_path)[-1] == "bad d"
