@@ -46,9 +46,19 @@ def floor_s(taken: Taken) -> float:
 
 
 def functions_in(text: str) -> int:
-    """Return the number of test functions in the text of a module."""
-    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
-    return sum(node.name.startswith("test_") for node in functions)
+    """Return the number of test functions in the text of a module, without those of `make prove` and `make ship`."""
+    module = ast.parse(text)
+    marks = [node.value for node in module.body if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node)]
+    if any(map(_is_of_others, marks)):
+        return 0
+    functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
+    return sum(node.name.startswith("test_") and not any(map(_is_of_others, node.decorator_list)) for node in functions)
+
+
+def _is_of_others(marks: ast.expr) -> bool:
+    """Tell whether a marker, or one of a list of them, keeps a test out of `make check` and `make test`."""
+    each = marks.elts if isinstance(marks, ast.List) else [marks]
+    return any(isinstance(mark, ast.Attribute) and mark.attr in ("prove", "ship") for mark in each)
 
 
 class Took(NamedTuple):

@@ -42,6 +42,8 @@ def test_new_functions_count_as_those_beside_them_do() -> None:
     assert expected_s(taken, then, same | {"t/a.py": 4}) == pytest.approx(125.0)
     assert expected_s(taken, then, same | {"t/b/d.py": 2}) == pytest.approx(250.0)
     assert expected_s(taken, then, same | {"u/d.py": 3}) == pytest.approx(200.0)
+    others = "import pytest\n@pytest.mark.prove\ndef test_a(): pass\ndef test_b(): pass\n"
+    assert (functions_in(others), functions_in(f"{others}pytestmark = [pytest.mark.ship]\n")) == (1, 0)
     assert functions_in("def test_a(): pass\nclass T:\n    def test_b(self): pass\ndef other(): 'def test_c'\n") == 2
 
 
