@@ -169,6 +169,17 @@ class OutputRefused(Halted):
         super().__init__(answer + advice, code=code, **fields)
         self.answer, self.index, self.key = answer, index, key
 
+    def plain(self) -> dict[str, str | int]:
+        """Return the same, with ``answer``, ``index`` and ``key``."""
+        return {**super().plain(), "answer": self.answer, "index": self.index, "key": self.key}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any], text: str | None = None) -> Self:
+        """Return an error of this class as ``plain`` has it."""
+        error = super().from_plain(plain, text)
+        error.answer, error.index, error.key = plain.get("answer", ""), plain.get("index", 0), plain.get("key", "")
+        return error
+
 
 class StoreCorrupted(FrameworkError):
     """The local store cannot be read or contradicts the changelog: wipe it (by rename) and restore."""

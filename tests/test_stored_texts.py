@@ -343,4 +343,5 @@ def test_headers_have_their_names() -> None:
             for name in ("error", "stage", "partition", "topic", "source", "offset", "index", "traceback", "timestamp")
         ),
         *(f"grete.{name}" for name in ("timer", "window", "start", "end", "final", "join", "side", "key_serde")),
+        *(f"grete.{name}" for name in ("output", "sink", "checkpoint", "number", "idempotency_key")),
     }

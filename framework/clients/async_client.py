@@ -93,6 +93,7 @@ class AsyncClient:
         """Return the records of a topic that the job writes for others, those to come included: ``async for``.
 
         ``after``: as of ``Client.outputs``. ``timeout_s``: the stream ends when none has come for so long, None: never.
+        Raises ConfigError, as all calls of the client; TransientError: it has STREAMS_MAX streams.
         """
         thread = self._thread(self._reads)
         if len(self._streams) >= STREAMS_MAX:

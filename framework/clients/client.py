@@ -117,7 +117,7 @@ class Client(Closable):
     def steps(
         self, topic: Topic[K, V], *, after: Mapping[int, int], follow: bool = True
     ) -> Iterator[Record[K, V] | None]:
-        """Return the same, with None among them where there is no more for now. Raises as ``outputs``."""
+        """Return the same, with None among them where there is no more for now. Raises ConfigError, as ``outputs``."""
         self._check_thread()
         patterns = self.job.patterns().values()
         if topic.name not in self.job.external_sinks() and not any(each.makes(topic.name) for each in patterns):
