@@ -51,7 +51,14 @@ def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 VALUES = {"job": JOB, "name": "sentences", "store": "counts", "key": "x", "second": JOB, "stage": "count-words"}
-VALUES |= {"partition": "0", "file": "missing.incident", "--to": "out", "--partitions": "4", "--partition": "0"}
+VALUES |= {
+    "query": "SELECT 1",
+    "partition": "0",
+    "file": "missing.incident",
+    "--to": "out",
+    "--partitions": "4",
+    "--partition": "0",
+}
 
 
 def required(command: Any) -> list[str]:
