@@ -33,6 +33,10 @@ class ExitCode(IntEnum):
         return member
 
 
+Plain = dict[str, str | int]  # the text and the fields of an error, as JSON has them
+PlainRead = Mapping[str, Any]  # the same, from another process: it may hold other things, too
+
+
 class FrameworkError(Exception):
     """Root of every error that Grete raises on purpose.
 
@@ -58,7 +62,7 @@ class FrameworkError(Exception):
         self.partition, self.offset, self.checkpoint_id = partition, offset, checkpoint_id
         self.setting = setting
 
-    def plain(self) -> dict[str, str | int]:
+    def plain(self) -> Plain:
         """Return the text as ``error`` and the fields that are known, as JSON has them: partition is a number."""
         known = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
         if self.partition is not None:
@@ -66,7 +70,7 @@ class FrameworkError(Exception):
         return {"error": str(self), **known}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any], text: str | None = None) -> Self:
+    def from_plain(cls, plain: PlainRead, text: str | None = None) -> Self:
         """Return an error of this class with the fields of ``plain``, which may hold other things, too."""
         fields = {name: plain[name] for name in FIELDS if name in plain}
         if "partition" in fields:
@@ -125,13 +129,13 @@ class Halted(FrameworkError):
         text, code = super().__str__(), self.code.value
         return text if self.code is HaltCode.UNNAMED or code in text else f"{code}: {text}"
 
-    def plain(self) -> dict[str, str | int]:
+    def plain(self) -> Plain:
         """Return the same, with ``code``."""
         named = {} if self.code is HaltCode.UNNAMED else {"code": str(self.code.value)}
         return {**super().plain(), **named}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any], text: str | None = None) -> Self:
+    def from_plain(cls, plain: PlainRead, text: str | None = None) -> Self:
         """Return an error of this class with the fields and the code of ``plain``."""
         error = super().from_plain(plain, text)
         error.code = halt_code(plain.get("code"))
@@ -169,12 +173,12 @@ class OutputRefused(Halted):
         super().__init__(answer + advice, code=code, **fields)
         self.answer, self.index, self.key = answer, index, key
 
-    def plain(self) -> dict[str, str | int]:
+    def plain(self) -> Plain:
         """Return the same, with ``answer``, ``index`` and ``key``."""
         return {**super().plain(), "answer": self.answer, "index": self.index, "key": self.key}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any], text: str | None = None) -> Self:
+    def from_plain(cls, plain: PlainRead, text: str | None = None) -> Self:
         """Return an error of this class as ``plain`` has it."""
         error = super().from_plain(plain, text)
         error.answer, error.index, error.key = plain.get("answer", ""), plain.get("index", 0), plain.get("key", "")
