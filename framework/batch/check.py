@@ -72,3 +72,14 @@ def check_calls(stages: Iterable[StageGraph], *, is_recorded: bool) -> None:
                 stage.name,
                 "makes calls whose results the changelogs do not hold any more (setting changelog_retention_ms)",
             )
+
+
+def check_no_calls(stages: Iterable[StageGraph]) -> None:
+    """Refuse a dry run that would make calls: a service would do what it is asked for. Raises ConfigError."""
+    for stage in stages:
+        if stage.awaits:
+            raise ConfigError(
+                f"stage {stage.name} makes calls, and a dry run makes none, so what comes of them is not known: leave "
+                "--dry-run out; a backfill makes them",
+                stage=stage.name,
+            )

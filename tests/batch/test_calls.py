@@ -5,6 +5,7 @@ import pytest
 from grete import Call, Input, Job, Record, Store, Task, Topic, utf8
 from grete.api.tasks.mode import Mode
 from grete.batch.channels import channels_of
+from grete.batch.check import check_no_calls
 from grete.batch.history_task import HistoryTask
 from grete.batch.logical_order import LogicalOrder, recorded_order
 from grete.batch.record_order import pieces_of_rows
@@ -134,3 +135,19 @@ def test_an_audit_makes_no_call_that_is_not_recorded(mode: Mode) -> None:
         with pytest.raises(ConfigError, match=r"stage ask calls asks for a record of the history .*--make-calls"):
             in_batch(mode, HISTORY._replace(is_live=True), makes_calls=False)
     assert not server.asked
+
+
+def test_a_dry_run_of_a_job_that_makes_calls_is_refused() -> None:
+    """Before anything is read: it would make them, and a service would do what it is asked for."""
+    with pytest.raises(ConfigError, match=r"^stage one makes calls, and a dry run makes none"):
+        check_no_calls(Job("draws", [One, Two]).live)
+    check_no_calls(Job("quiet", [Plain]).live)
+
+
+class Plain(Task):
+    """Makes no calls."""
+
+    asked = Input(asked)
+
+    def process(self, record: Record[str, str]) -> None:
+        """Do nothing."""

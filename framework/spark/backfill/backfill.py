@@ -17,6 +17,7 @@ from grete.api.jobs.definition import define, encode_definition
 from grete.api.jobs.graph import StageGraph
 from grete.api.jobs.job import Job
 from grete.api.serdes.serde import placing_of
+from grete.batch.check import check_no_calls
 from grete.core.graph.task_topology import TaskWiring
 from grete.errors import ConfigError
 from grete.execution.build import store_names, writes_outside
@@ -120,8 +121,9 @@ def dry_run(
 ) -> BackfillResult:
     """Read the history and run the tasks as ``backfill`` does, and write nothing: workers may go on meanwhile.
 
-    Raises what a backfill would raise now.
+    Raises what a backfill would raise now; ConfigError: a stage makes calls.
     """
+    check_no_calls(wanted.job.live)
     history = _history(spark, wanted, log)
     tasks = check_begin(log, wanted.job)
     covered = history.covered(tasks, until)
@@ -312,6 +314,7 @@ class PlanMaker(NamedTuple):
             is_recorded=is_recorded,
             makes_calls=makes_calls,
             sought=self.sought,
+            counts_alone=bulk_write is None and snapshots is None,
             definition=encode_definition(define(wanted.job, self.outside)),
             built=""
             if bulk_write is None or "://" in wanted.work

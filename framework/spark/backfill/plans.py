@@ -49,6 +49,7 @@ class StagePlan(NamedTuple):
     makes_calls: bool = True  # or the results of all calls are recorded
     definition: bytes = b""  # of the job, with the ids of its stores
     sought: Mapping[str, frozenset[bytes]] = {}  # topic → keys of the log that are looked for in its files
+    counts_alone: bool = False  # the state is counted, and goes nowhere: of a dry run
     built: str = ""  # the directory for the state as files, beside the changelog; none if empty
 
 

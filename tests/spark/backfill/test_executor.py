@@ -86,6 +86,13 @@ def test_rows_in_batches_are_the_task_over_its_log() -> None:
     assert {row["partition"] for row in found[FRAME]} == {0, 1}
 
 
+def test_the_state_of_a_dry_run_is_counted_and_goes_nowhere() -> None:
+    """Else all of it would be written into the folder between stages, for no reader."""
+    plan, batches = plan_of(SUMS, 0, from_rows=True), [archive([*range(500)])]
+    found = [given(run_stage(plan._replace(counts_alone=alone), 1, 1, batches)) for alone in (False, True)]
+    assert (len(found[0][STATE]), STATE in found[1]) == (report(found[1]).keys, False)
+
+
 def test_a_row_of_an_offset_that_was_there_is_left_out() -> None:
     """An archive that was written at least once has repeats: each record counts once, and they are reported."""
     whole, twice = (
